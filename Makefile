@@ -1,0 +1,101 @@
+# Every target makes what it needs: .venv, the locked packages, and missing system packages.
+# Stamp files in .venv/stamps remember what is done, so a second start costs next to nothing.
+
+PYTHON ?= python3
+DIST ?= dist
+PYTEST_OPTIONS ?=
+LOCK_OPTIONS ?=
+
+# What each lock file covers; a further extra is one more word here.
+RUN_EXTRAS := server client
+TEST_EXTRAS := $(RUN_EXTRAS)
+
+# System packages, as command:package; only those whose command is missing are installed.
+RUN_NEEDS := gpg:gnupg
+TEST_NEEDS := $(RUN_NEEDS) git:git
+
+VENV := .venv
+STAMPS := $(VENV)/stamps
+BIN := $(VENV)/bin
+BENCHMARKS := $(sort $(wildcard bench/bench_*.py))
+
+# The cache lives and dies with the environment, so whoever has the one can install offline from
+# the other. Python itself is never downloaded.
+export UV_CACHE_DIR := $(CURDIR)/$(VENV)/cache
+export UV_PYTHON_DOWNLOADS := never
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-header $(LOCK_OPTIONS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run demo test test-long check bench lock dist clean run-needs test-needs
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+run: run-needs $(STAMPS)/run ## deliver a first mail, then keep the servers up until Ctrl-C
+	@$(BIN)/python bench/journey.py --keep
+
+demo: run-needs $(STAMPS)/run ## print the journey of one mail step by step, then exit
+	@$(BIN)/python bench/journey.py
+
+test: test-needs check ## run the checks, then every test but the long ones
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_OPTIONS)
+
+test-long: test-needs $(STAMPS)/test ## run the tests that take minutes
+	$(BIN)/python -m pytest -m long $(PYTEST_OPTIONS)
+
+check: $(STAMPS)/test ## check format, style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: test-needs $(STAMPS)/test ## run every benchmark in turn
+ifeq ($(BENCHMARKS),)
+	@echo "there are no benchmarks yet: bench/bench_*.py matches no file"
+else
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
+endif
+
+lock: $(STAMPS)/uv ## pin what pyproject.toml asks for; LOCK_OPTIONS=--upgrade takes newer versions
+	$(COMPILE) pyproject.toml $(TEST_EXTRAS:%=--extra %) --group test --output-file requirements/test.txt
+	$(COMPILE) pyproject.toml $(RUN_EXTRAS:%=--extra %) --group build --constraint requirements/test.txt \
+		--no-annotate --output-file requirements/run.txt
+	$(COMPILE) --group uv --output-file requirements/uv.txt
+
+dist: $(STAMPS)/run ## build the wheel and the source archive in dist/
+	$(BIN)/uv build --quiet --offline --no-build-isolation --no-create-gitignore \
+		--python $(BIN)/python --out-dir "$(DIST)"
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) $(DIST) build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+run-needs:
+	@.ci/system-packages $(RUN_NEEDS)
+
+test-needs:
+	@.ci/system-packages $(TEST_NEEDS)
+
+$(STAMPS)/venv:
+	@.ci/new-venv "$(PYTHON)" $(VENV)
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+$(STAMPS)/uv: requirements/uv.txt $(STAMPS)/venv
+	@echo "installing uv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+# The project's own build needs hatchling, which is locked too: nothing unpinned is fetched.
+$(STAMPS)/run: requirements/run.txt pyproject.toml $(STAMPS)/uv
+	@echo "installing what running needs"
+	@$(INSTALL) --require-hashes -r $<
+	@$(INSTALL) --offline --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(STAMPS)/test: requirements/test.txt $(STAMPS)/run
+	@echo "installing what testing needs"
+	@$(INSTALL) --require-hashes -r $<
+	@touch $@

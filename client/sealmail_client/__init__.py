@@ -1,0 +1,1 @@
+"""The Sealmail client: identities, sealing, sending and receiving."""

@@ -1,0 +1,49 @@
+"""What a server answers to GET, read entry by entry: a bad one hides none of the others."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sealmail_protocol.block_codec import parse_text_block
+from sealmail_protocol.blocks import TextBlock
+from sealmail_protocol.bundles import SEPARATORS
+from sealmail_protocol.errors import InvalidBlock
+from sealmail_protocol.fields import decode_lines
+from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.validity import check_text_block
+
+_SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A block that is whole, in time, stamped and in its place, and the bits of its stamp."""
+
+    block: TextBlock
+    bits: int
+
+
+def read_entries(
+    lines: Iterable[bytes], key: BlockKey, now: datetime, doubts: list[str]
+) -> list[Entry]:
+    """Return the entries that hold; why others do not is appended to ``doubts``."""
+    entries = []
+    for raw in _split(lines):
+        try:
+            block = parse_text_block(decode_lines(raw))
+            entries.append(Entry(block, check_text_block(block, key, now)))
+        except InvalidBlock as error:
+            doubts.append(f"an entry under {key}: {error.reason}")
+    return entries
+
+
+def _split(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    entry: list[bytes] = []
+    for line in lines:
+        if line.lower() in _SEPARATOR_LINES:
+            yield entry
+            entry = []
+        else:
+            entry.append(line)
+    if entry:
+        yield entry

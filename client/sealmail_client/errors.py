@@ -1,0 +1,88 @@
+"""What stops a mail user, each with its exit code and a way out.
+
+Exit codes are a promise to scripts: a class keeps its number. Codes below 10 belong to the
+modules that know the user's directory and the servers.
+"""
+
+from typing import ClassVar
+
+from sealmail_protocol.keys import KeyId
+
+
+class ClientError(Exception):
+    """The wish cannot be fulfilled; the text tells the user why and what to do."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class HomeUnusable(ClientError):
+    """The directory cannot hold keys: move it, or make its path shorter."""
+
+    exit_code = 10
+
+
+class GpgFailed(ClientError):
+    """GnuPG is missing or refused its work; ``details`` is what it said."""
+
+    exit_code = 11
+
+    def __init__(self, doing: str, details: str = "") -> None:
+        said = f": {details}" if details else ""
+        super().__init__(f"gpg failed at {doing}{said} (see that gpg 2.2 or newer works)")
+        self.doing = doing
+        self.details = details
+
+
+class WrongPassphrase(ClientError):
+    """The passphrase opens none of the keys: type it again."""
+
+    exit_code = 12
+
+    def __init__(self, doing: str) -> None:
+        super().__init__(f"{doing}: the passphrase is wrong or missing; give the right one")
+
+
+class NoSuchKey(ClientError):
+    """A key is not in the keyring or may not be used: find a newer one by its address."""
+
+    exit_code = 13
+
+    def __init__(self, key_id: KeyId, reason: str = "is not in the keyring") -> None:
+        super().__init__(f"the key {key_id} {reason}; look the address up again")
+        self.key_id = key_id
+        self.reason = reason
+
+
+class BadKey(ClientError):
+    """A text that should be one public key is none: ask its owner for a good one."""
+
+    exit_code = 14
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a usable public key: {reason}")
+        self.reason = reason
+
+
+class NotForUs(ClientError):
+    """A mail was sealed to a key that we do not have: ask the sender to use the newest one."""
+
+    exit_code = 15
+
+    def __init__(self) -> None:
+        super().__init__("the mail is sealed to none of our keys; ask for it to be sent again")
+
+
+class BadMessage(ClientError):
+    """A received mail is damaged or forged; ``reason`` names the broken rule."""
+
+    exit_code = 16
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the mail cannot be trusted: {reason}")
+        self.reason = reason
+
+
+class CannotSeal(ClientError):
+    """A mail cannot be packed as it was written: change what the text names."""
+
+    exit_code = 17

@@ -1,0 +1,169 @@
+"""The one SQLite file of a home, and its schema; what the rows mean is said by their owners.
+
+Only one program has the home open at a time, so the plain rollback journal serves.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sealmail_client.errors import HomeUnusable
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE pin (
+    way TEXT PRIMARY KEY,              -- such as direct host:port
+    pin BLOB NOT NULL,                 -- digest of the server's public key
+    first_seen TEXT NOT NULL
+) STRICT;
+CREATE TABLE capability (
+    server TEXT PRIMARY KEY,
+    asked TEXT NOT NULL,
+    names TEXT NOT NULL                -- lines as the server gave them
+) STRICT;
+CREATE TABLE announcement (
+    key_id TEXT PRIMARY KEY,
+    date TEXT NOT NULL,
+    revoked INTEGER NOT NULL,
+    block BLOB NOT NULL
+) STRICT;
+CREATE TABLE own_block (
+    type TEXT PRIMARY KEY,             -- key-announcement, address-claim
+    date TEXT NOT NULL,
+    posted TEXT,                       -- when the home server took it
+    block BLOB NOT NULL
+) STRICT;
+CREATE TABLE known_key (
+    address TEXT NOT NULL,
+    key_id TEXT NOT NULL,
+    decision TEXT NOT NULL,            -- trusted, undecided, rejected
+    first_seen TEXT NOT NULL,
+    PRIMARY KEY (address, key_id)
+) STRICT;
+CREATE TABLE outgoing (
+    id INTEGER PRIMARY KEY,
+    composed TEXT NOT NULL,
+    draft TEXT NOT NULL,               -- JSON
+    date TEXT,                         -- of all its blocks
+    message_hash TEXT,
+    filed INTEGER NOT NULL DEFAULT 0   -- whether a copy is among the sent mail
+) STRICT;
+CREATE TABLE outgoing_data (
+    message INTEGER NOT NULL REFERENCES outgoing ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    header BLOB,                       -- once stamped
+    PRIMARY KEY (message, position)
+) STRICT;
+CREATE TABLE outgoing_recipient (
+    message INTEGER NOT NULL REFERENCES outgoing ON DELETE CASCADE,
+    key_id TEXT NOT NULL,
+    address TEXT NOT NULL,
+    state TEXT NOT NULL,               -- composed, sealed, stamped, sent, acknowledged, expired
+    reason TEXT NOT NULL DEFAULT '',   -- of the last failure, or why it ended
+    ack_key TEXT,                      -- where the acknowledgment will be
+    announcement BLOB,
+    server TEXT,                       -- which took it
+    sent TEXT,
+    acknowledged TEXT,
+    PRIMARY KEY (message, key_id)
+) STRICT;
+CREATE TABLE mailbox (
+    name TEXT PRIMARY KEY,
+    newest TEXT NOT NULL,              -- Date seen
+    full_get TEXT NOT NULL             -- when all entries were last asked for
+) STRICT;
+CREATE TABLE incoming (
+    id INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,       -- of the message hash and the data blocks
+    message_hash TEXT NOT NULL,
+    date TEXT NOT NULL,
+    bits INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL DEFAULT '',
+    announcement BLOB NOT NULL,
+    mail INTEGER,                      -- where it is filed
+    ack_secret BLOB,                   -- until it is acknowledged
+    ack_servers TEXT,
+    ack_block BLOB
+) STRICT;
+CREATE TABLE mail (
+    id INTEGER PRIMARY KEY,
+    folder TEXT NOT NULL,
+    unique_id TEXT NOT NULL,
+    message_hash TEXT NOT NULL,
+    sender TEXT NOT NULL,
+    sender_key TEXT NOT NULL,
+    recipients TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    date TEXT NOT NULL,
+    filed TEXT NOT NULL,
+    signature TEXT NOT NULL,
+    signature_digest BLOB NOT NULL,
+    remark TEXT NOT NULL,
+    checked TEXT NOT NULL,
+    unread INTEGER NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX mail_once ON mail (folder, sender_key, unique_id, signature_digest);
+"""
+
+
+class NewerDatabase(HomeUnusable):
+    """The directory was last used by a newer sealmail: use that one."""
+
+
+class HomeDatabase:
+    """The open file; ``unit`` makes what is written in it one commit."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        path.chmod(0o600)
+        self._connection.row_factory = sqlite3.Row
+        self._connection.execute("PRAGMA synchronous = EXTRA")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._migrate(path)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    @contextmanager
+    def unit(self) -> Iterator[None]:
+        """Commit all or nothing of what is written inside, on stable storage."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    def write(self, statement: str, *values: object) -> int:
+        """Run one statement; return the id of the row it made."""
+        return self._connection.execute(statement, values).lastrowid or 0
+
+    def rows(self, query: str, *values: object) -> list[sqlite3.Row]:
+        """Return what ``query`` finds."""
+        return self._connection.execute(query, values).fetchall()
+
+    def row(self, query: str, *values: object) -> sqlite3.Row | None:
+        """Return the first row that ``query`` finds, if any."""
+        found: sqlite3.Row | None = self._connection.execute(query, values).fetchone()
+        return found
+
+    def _migrate(self, path: Path) -> None:
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            self.close()
+            raise NewerDatabase(
+                f"{path} has schema {version}, this program knows {SCHEMA_VERSION}: "
+                "use the newer sealmail that wrote it"
+            )
+        if version < SCHEMA_VERSION:
+            # executescript commits by itself: the transaction stands inside the script.
+            self._connection.executescript(
+                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )

@@ -1,0 +1,342 @@
+"""Own and others' OpenPGP keys in a GnuPG home of their own, and all work with them.
+
+Every call starts a gpg and blocks until it ends; large data goes from file to file.
+"""
+
+import io
+import logging
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal
+
+import gnupg
+
+from sealmail_client.errors import (
+    BadKey,
+    BadMessage,
+    GpgFailed,
+    HomeUnusable,
+    NoSuchKey,
+    NotForUs,
+    WrongPassphrase,
+)
+from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
+from sealmail_protocol.addresses import normal_address
+from sealmail_protocol.fields import is_line
+from sealmail_protocol.keys import KeyId
+from sealmail_verify import BadSignature
+from sealmail_verify.evidence import read_key_block
+
+__all__ = ["Algorithm", "Keyring", "SignatureCheck"]
+
+Algorithm = Literal["ed25519", "rsa3072"]
+
+# It writes its input to the debug log, and each refusal of gpg as a warning; ours are errors.
+logging.getLogger("gnupg").setLevel(logging.CRITICAL)
+
+_OPTIONS: Final = (
+    *("--no-options", "--pinentry-mode=loopback", "--display-charset=utf-8", "--utf8-strings"),
+    *("--trust-model=always", "--no-auto-check-trustdb"),
+    *("--disable-dirmngr", "--no-auto-key-retrieve", "--no-auto-key-locate"),
+    *("--no-emit-version", "--no-comments", "--no-encrypt-to", "--no-symkey-cache"),
+)
+# Stated, because gpg 2.4 would promise OCB, which nothing else can read.
+_PREFERENCES = "AES256 AES192 AES SHA512 SHA384 SHA256 ZLIB ZIP Uncompressed"
+_KEY_KINDS: Final[dict[Algorithm, tuple[str, ...]]] = {
+    "ed25519": (
+        *("Key-Type: EDDSA", "Key-Curve: ed25519", "Key-Usage: sign,cert"),
+        *("Subkey-Type: ECDH", "Subkey-Curve: cv25519", "Subkey-Usage: encrypt"),
+    ),
+    "rsa3072": (
+        *("Key-Type: RSA", "Key-Length: 3072", "Key-Usage: sign,cert"),
+        *("Subkey-Type: RSA", "Subkey-Length: 3072", "Subkey-Usage: encrypt"),
+    ),
+}
+_UNUSABLE: Final = {"r": "is revoked", "e": "has expired", "d": "is disabled", "i": "is invalid"}
+# A Unix socket's path has 107 bytes at most, and the agent's longest ends in ``.browser``.
+_MAX_SOCKET_PATH = 107 - len(".browser")
+# A compressed seal may unpack to this many times its size, and small ones to this in any case.
+_MAX_EXPANSION = 50
+_SMALL_PLAINTEXT = 64 * 1024 * 1024
+_PIPE_CHUNK = 256 * 1024
+
+
+class Keyring:
+    """The keys in the GnuPG home ``home``, which is made if it is not there.
+
+    ``passphrase`` is ``None`` everywhere for keys without one. Several threads may call at once.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.absolute()
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.home.chmod(0o700)
+        # Messages of gpg are matched in one place below, so they must not be translated.
+        environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
+        try:
+            self._check_socket_path(environment)
+            # Latin-1 reads whatever bytes gpg writes; what we write is encoded by ourselves.
+            self._gpg = gnupg.GPG(
+                gnupghome=str(self.home),
+                options=list(_OPTIONS),
+                env=environment,
+                encoding="latin-1",
+            )
+        except (OSError, ValueError) as error:
+            raise GpgFailed("its start", str(error)) from None
+        self._gpg.buffer_size = _PIPE_CHUNK
+
+    def __repr__(self) -> str:
+        return f"Keyring({str(self.home)!r})"
+
+    def create(
+        self,
+        name: str,
+        address: str,
+        passphrase: str | None,
+        algorithm: Algorithm = "ed25519",
+    ) -> KeyId:
+        """Make a key that signs and one that seals, both without end; return the primary's id.
+
+        gpg keeps a revocation certificate beside them. A name or passphrase that gpg could not
+        take as it is written is a ``ValueError``.
+        """
+        lines = [*_KEY_KINDS[algorithm], "Expire-Date: 0", f"Preferences: {_PREFERENCES}"]
+        if name:
+            lines.append(f"Name-Real: {_plain_name(name)}")
+        lines.append(f"Name-Email: {normal_address(address)}")
+        protection = "%no-protection" if passphrase is None else _passphrase_line(passphrase)
+        text = "\n".join([*lines, protection, "%commit", ""])
+        result = self._gpg.gen_key(text.encode())
+        status = Status.read(result.stderr)
+        created = status.all("KEY_CREATED")
+        if len(created) != 1:
+            raise GpgFailed("making a key", status.last_remark)
+        return KeyId.from_hex(created[0][1])
+
+    def public_key(self, key_id: KeyId) -> str:
+        """Export one public key, armored, without the signatures of others."""
+        self._require(key_id)
+        armored: str = self._gpg.export_keys(key_id.hex, minimal=True)
+        return armored
+
+    def import_public(self, armored: str) -> KeyId:
+        """Take over exactly one public key; the signatures of others on it are dropped."""
+        try:
+            block = read_key_block(armored.encode())
+        except BadSignature as error:
+            raise BadKey(error.reason) from None
+        result = self._gpg.import_keys(
+            block.raw, extra_args=["--import-options", "import-minimal,import-clean"]
+        )
+        imported = Status.read(result.stderr).all("IMPORT_OK")
+        if [words[1] for words in imported] != [block.key_id.hex]:
+            raise BadKey("no self-signature of it is good")
+        return block.key_id
+
+    def own_keys(self) -> tuple[KeyId, ...]:
+        """List the primary keys whose secret part is here."""
+        listed = self._gpg.list_keys(secret=True)
+        return tuple(KeyId.from_hex(entry["fingerprint"]) for entry in listed)
+
+    def clear_sign(self, text: str, key_id: KeyId, passphrase: str | None) -> str:
+        """Return ``text`` with a SHA-512 signature around it."""
+        return self._sign(io.BytesIO(text.encode()), key_id, passphrase, clearsign=True).decode()
+
+    def sign_detached(self, path: Path, key_id: KeyId, passphrase: str | None) -> bytes:
+        """Return a binary SHA-512 signature over the file."""
+        with path.open("rb") as source:
+            return self._sign(source, key_id, passphrase, detach=True, binary=True)
+
+    def verify_detached(self, signature: bytes, path: Path) -> SignatureCheck:
+        """Check a binary signature over the file; signatures by weak hashes are invalid."""
+        result = self._gpg.verify_file(io.BytesIO(signature), data_filename=str(path.absolute()))
+        return judge_signature(Status.read(result.stderr))
+
+    def encrypt(self, source: Path | BinaryIO, target: Path, recipients: Sequence[KeyId]) -> None:
+        """Seal ``source`` to ``recipients``; the ciphertext in ``target`` names none of them."""
+        with source.open("rb") if isinstance(source, Path) else source as reader:
+            self._encrypt(reader, recipients, target)
+
+    def encrypt_bytes(self, content: bytes, recipients: Sequence[KeyId]) -> bytes:
+        """Seal a few bytes as ``encrypt`` does."""
+        return self._encrypt(io.BytesIO(content), recipients, None)
+
+    def decrypt(self, source: Path, target: Path, passphrase: str | None) -> None:
+        """Open a seal into ``target``, which is gone or whole afterwards."""
+        limit = _SMALL_PLAINTEXT + _MAX_EXPANSION * source.stat().st_size
+        try:
+            with source.open("rb") as reader:
+                length, _ = self._decrypt(reader, passphrase, limit, target)
+            if length is not None and target.stat().st_size != length:
+                raise GpgFailed("opening a seal", "the plaintext was not written whole")
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+
+    def decrypt_bytes(self, sealed: bytes, passphrase: str | None) -> bytes:
+        """Open a seal around a few bytes."""
+        limit = _MAX_EXPANSION * max(1024, len(sealed))
+        return self._decrypt(io.BytesIO(sealed), passphrase, limit, None)[1]
+
+    def close(self) -> None:
+        """End the agent that gpg started for this home; it would outlive us."""
+        subprocess.run(
+            ["gpgconf", "--homedir", str(self.home), "--kill", "all"],  # noqa: S607
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+
+    def __enter__(self) -> "Keyring":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_socket_path(self, environment: dict[str, str]) -> None:
+        """Refuse a home so deep that the agent could not open its socket there."""
+        found = subprocess.run(
+            ["gpgconf", "--homedir", str(self.home), "--list-dirs", "agent-socket"],  # noqa: S607
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment,
+            check=False,
+        )
+        socket_path = found.stdout.strip()
+        if len(socket_path) > _MAX_SOCKET_PATH:
+            spare = len(socket_path) - _MAX_SOCKET_PATH
+            raise HomeUnusable(
+                f"the path {self.home} is too long for GnuPG's agent: "
+                f"choose a directory whose path is {spare} bytes shorter"
+            )
+
+    def _require(self, key_id: KeyId) -> dict[str, Any]:
+        """Return the listing of a primary key; gpg alone would also take a subkey's id."""
+        for entry in self._gpg.list_keys(keys=[key_id.hex]):
+            if entry["fingerprint"] == key_id.hex:
+                return dict(entry)
+        raise NoSuchKey(key_id)
+
+    def _require_sealable(self, key_id: KeyId) -> None:
+        entry = self._require(key_id)
+        if entry["trust"] in _UNUSABLE:
+            raise NoSuchKey(key_id, _UNUSABLE[entry["trust"]])
+        # A capital tells what the key as a whole can do now.
+        if "E" not in entry["cap"]:
+            raise NoSuchKey(key_id, "has no part to seal to")
+
+    def _sign(
+        self, source: BinaryIO, key_id: KeyId, passphrase: str | None, **form: bool
+    ) -> bytes:
+        result = self._gpg.sign_file(
+            source,
+            passphrase=_as_latin(passphrase),
+            extra_args=[
+                *("--digest-algo", "SHA512", "--local-user", key_id.hex),
+                *_without(passphrase),
+            ],
+            **form,
+        )
+        status = Status.read(result.stderr)
+        if status.wrong_passphrase:
+            raise WrongPassphrase("signing")
+        if status.has("INV_SGNR"):
+            raise NoSuchKey(key_id, "cannot sign here")
+        if not status.has("SIG_CREATED"):
+            raise GpgFailed("signing", status.last_remark)
+        signed: bytes = result.data
+        return signed
+
+    def _encrypt(
+        self, reader: BinaryIO, recipients: Sequence[KeyId], target: Path | None
+    ) -> bytes:
+        if not recipients:
+            raise ValueError("a seal needs a recipient")
+        for key_id in recipients:
+            self._require_sealable(key_id)
+        try:
+            result = self._gpg.encrypt_file(
+                reader,
+                [key_id.hex for key_id in recipients],
+                armor=False,
+                output=None if target is None else str(target.absolute()),
+                extra_args=["--throw-keyids", "-z", "0"],
+            )
+        except BrokenPipeError:
+            raise GpgFailed("sealing", "it stopped before the end") from None
+        status = Status.read(result.stderr)
+        if result.returncode != 0 or not status.has("END_ENCRYPTION"):
+            raise GpgFailed("sealing", status.last_remark)
+        sealed: bytes = result.data
+        return sealed
+
+    def _decrypt(
+        self, reader: BinaryIO, passphrase: str | None, limit: int, target: Path | None
+    ) -> tuple[int | None, bytes]:
+        """Return the length of the plaintext where gpg knows it, and what was not written."""
+        try:
+            result = self._gpg.decrypt_file(
+                reader,
+                passphrase=_as_latin(passphrase),
+                output=None if target is None else str(target.absolute()),
+                extra_args=[f"--max-output={limit}", *_without(passphrase)],
+            )
+        except BrokenPipeError:
+            raise BadMessage("it is not one whole seal") from None
+        status = Status.read(result.stderr)
+        # The exit status tells little: each own key that was tried in vain makes it a failure.
+        if not (status.has("DECRYPTION_OKAY") and status.has("GOODMDC")):
+            self._explain_closed(status, passphrase)
+        if any("max-output" in remark for remark in status.remarks):
+            raise BadMessage(f"it unpacks to more than {limit} bytes")
+        if any("handle plaintext failed" in remark for remark in status.remarks):
+            raise GpgFailed("opening a seal", status.last_remark)
+        if len(status.all("PLAINTEXT")) != 1:
+            raise BadMessage("it is not one whole seal")
+        lengths = status.all("PLAINTEXT_LENGTH")
+        return (int(lengths[0][0]) if lengths else None), result.data
+
+    def _explain_closed(self, status: Status, passphrase: str | None) -> None:
+        """Raise the reason why a seal did not open."""
+        if not status.has("ENC_TO"):
+            raise BadMessage("it is not sealed")
+        if status.has("DECRYPTION_INFO") or not status.has("NO_SECKEY"):
+            if status.wrong_passphrase:
+                raise WrongPassphrase("opening a mail")
+            raise BadMessage("its seal is damaged")
+        # With hidden recipients gpg does not tell a wrong passphrase from a foreign key.
+        if not any(self._opens(key_id, passphrase) for key_id in self.own_keys()):
+            raise WrongPassphrase("opening a mail")
+        raise NotForUs
+
+    def _opens(self, key_id: KeyId, passphrase: str | None) -> bool:
+        try:
+            self._sign(io.BytesIO(b""), key_id, passphrase, detach=True, binary=True)
+        except WrongPassphrase:
+            return False
+        return True
+
+
+def _plain_name(name: str) -> str:
+    if not is_line(name) or name != name.strip() or set("<>()") & set(name):
+        raise ValueError(f"{name!r}: a name is one line, without brackets or blanks around it")
+    return name
+
+
+def _passphrase_line(passphrase: str) -> str:
+    if not is_line(passphrase) or passphrase != passphrase.strip() or not passphrase:
+        raise ValueError("a passphrase is one line, without blanks around it")
+    return f"Passphrase: {passphrase}"
+
+
+def _as_latin(passphrase: str | None) -> str | None:
+    """Return a text whose Latin-1 bytes are the UTF-8 bytes of the passphrase."""
+    return passphrase.encode().decode("latin-1") if passphrase else None
+
+
+def _without(passphrase: str | None) -> tuple[str, ...]:
+    """Answer in advance for keys that turn out to be locked, so that the others are tried too."""
+    return () if passphrase else ("--passphrase", "")

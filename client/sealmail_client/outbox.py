@@ -1,0 +1,297 @@
+"""The life of a sent message, as rows that are written before anything leaves the machine.
+
+Dates, nonces and sealed bytes are stored before the first send, so a repeat is byte for byte
+the same. What is done between two rows is in ``sending``.
+"""
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from sealmail_client.drafts import Draft
+from sealmail_client.errors import ClientError
+from sealmail_client.home_database import HomeDatabase
+from sealmail_protocol.block_codec import parse_data_header, parse_text_block
+from sealmail_protocol.blocks import BlockType, DataHeader, MessageAnnouncement
+from sealmail_protocol.dates import format_date, parse_date
+from sealmail_protocol.fields import join_lines, split_lines
+from sealmail_protocol.keys import BlockKey, KeyId
+from sealmail_protocol.policy import BLOCK_POLICY
+
+LIFETIME = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].max_age
+
+
+class Stage(StrEnum):
+    """How far a message has come, for one of its recipients."""
+
+    COMPOSED = "composed"
+    SEALED = "sealed"
+    STAMPED = "stamped"
+    SENT = "sent"
+    ACKNOWLEDGED = "acknowledged"
+    EXPIRED = "expired"
+
+
+# Each stage may be recorded again, since each step may be repeated.
+MOVES: dict[Stage, frozenset[Stage]] = {
+    Stage.COMPOSED: frozenset({Stage.COMPOSED, Stage.SEALED, Stage.EXPIRED}),
+    Stage.SEALED: frozenset({Stage.SEALED, Stage.STAMPED, Stage.EXPIRED}),
+    # A demand that has climbed is stamped again.
+    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.SENT, Stage.EXPIRED}),
+    Stage.SENT: frozenset({Stage.SENT, Stage.ACKNOWLEDGED, Stage.EXPIRED}),
+    Stage.ACKNOWLEDGED: frozenset({Stage.ACKNOWLEDGED}),
+    Stage.EXPIRED: frozenset({Stage.EXPIRED}),
+}
+ENDED = frozenset({Stage.ACKNOWLEDGED, Stage.EXPIRED})
+
+
+class NoSuchMessage(ClientError):
+    """There is no message with this number in the outbox: `sealmail outbox` shows them."""
+
+    exit_code = 12
+
+
+class OutOfOrder(Exception):
+    """A program error: a step was recorded before the one it builds on."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingBlock:
+    """One data block of a sealed message; ``header`` is there once it is stamped."""
+
+    position: int
+    key: BlockKey
+    size: int
+    header: DataHeader | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRecipient:
+    """How far the message has come for one recipient."""
+
+    key_id: KeyId
+    address: str
+    stage: Stage
+    reason: str
+    ack_key: BlockKey | None
+    announcement: MessageAnnouncement | None
+    server: str | None
+    sent: datetime | None
+    acknowledged: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A message in the outbox."""
+
+    number: int
+    composed: datetime
+    draft: Draft
+    date: datetime | None
+    message_hash: BlockKey | None
+    filed: bool
+    blocks: tuple[OutgoingBlock, ...]
+    recipients: tuple[OutgoingRecipient, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Return whether nothing is left to do for anybody."""
+        return all(recipient.stage in ENDED for recipient in self.recipients)
+
+    def at(self, *stages: Stage) -> tuple[OutgoingRecipient, ...]:
+        """Return the recipients who are at one of these stages."""
+        return tuple(recipient for recipient in self.recipients if recipient.stage in stages)
+
+
+class Outbox:
+    """All messages that were ever sent from one home."""
+
+    def __init__(self, database: HomeDatabase) -> None:
+        self._database = database
+
+    def add(self, draft: Draft, now: datetime) -> int:
+        """Store what is to be sent, and return its number."""
+        with self._database.unit():
+            number = self._database.write(
+                "INSERT INTO outgoing (composed, draft) VALUES (?, ?)",
+                format_date(now),
+                draft.to_json(),
+            )
+            for addressee in draft.addressees:
+                self._database.write(
+                    "INSERT INTO outgoing_recipient (message, key_id, address, state)"
+                    " VALUES (?, ?, ?, ?)",
+                    number,
+                    addressee.key_id.hex,
+                    addressee.address,
+                    Stage.COMPOSED,
+                )
+        return number
+
+    def all(self) -> tuple[OutgoingMessage, ...]:
+        """Return every message, oldest first."""
+        return tuple(map(self._message, self._database.rows("SELECT * FROM outgoing ORDER BY id")))
+
+    def one(self, number: int) -> OutgoingMessage:
+        """Return the message with this number."""
+        row = self._database.row("SELECT * FROM outgoing WHERE id = ?", number)
+        if row is None:
+            raise NoSuchMessage(f"no message {number} in the outbox: `sealmail outbox` shows all")
+        return self._message(row)
+
+    def record_sealed(
+        self,
+        number: int,
+        date: datetime,
+        message_hash: BlockKey,
+        blocks: Sequence[OutgoingBlock],
+        ack_keys: Mapping[KeyId, BlockKey],
+    ) -> None:
+        """Record that the sealed bytes are on disk, and what they are made of."""
+        with self._database.unit():
+            self._database.write(
+                "UPDATE outgoing SET date = ?, message_hash = ? WHERE id = ?",
+                format_date(date),
+                message_hash.hex,
+                number,
+            )
+            self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
+            for block in blocks:
+                self._database.write(
+                    "INSERT INTO outgoing_data (message, position, key, size) VALUES (?, ?, ?, ?)",
+                    number,
+                    block.position,
+                    block.key.hex,
+                    block.size,
+                )
+            for key_id, ack_key in ack_keys.items():
+                self._move(number, key_id, Stage.SEALED, ack_key=ack_key.hex, reason="")
+
+    def record_data_stamp(self, number: int, position: int, header: DataHeader) -> None:
+        """Record the lines of one data block."""
+        self._database.write(
+            "UPDATE outgoing_data SET header = ? WHERE message = ? AND position = ?",
+            join_lines(header.lines),
+            number,
+            position,
+        )
+
+    def record_stamped(
+        self, number: int, key_id: KeyId, announcement: MessageAnnouncement
+    ) -> None:
+        """Record the announcement for one recipient, stamped."""
+        with self._database.unit():
+            lines = join_lines(announcement.lines)
+            self._move(number, key_id, Stage.STAMPED, announcement=lines, reason="")
+
+    def record_sent(self, number: int, key_id: KeyId, server: str, now: datetime) -> None:
+        """Record which server took data and announcement."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.SENT, server=server, sent=format_date(now), reason="")
+
+    def record_trouble(self, number: int, key_id: KeyId, reason: str) -> None:
+        """Record why the last try failed; the stage stays as it is."""
+        self._database.write(
+            "UPDATE outgoing_recipient SET reason = ? WHERE message = ? AND key_id = ?",
+            reason,
+            number,
+            key_id.hex,
+        )
+
+    def record_acknowledged(self, number: int, key_id: KeyId, now: datetime) -> None:
+        """Record that the recipient has opened the message."""
+        with self._database.unit():
+            self._move(
+                number, key_id, Stage.ACKNOWLEDGED, acknowledged=format_date(now), reason=""
+            )
+
+    def record_filed(self, number: int) -> None:
+        """Record that a copy is among the sent mail."""
+        self._database.write("UPDATE outgoing SET filed = 1 WHERE id = ?", number)
+
+    def expire(self, now: datetime) -> None:
+        """End what no server keeps any more."""
+        for message in self.all():
+            born = message.date or message.composed
+            if now - born < LIFETIME:
+                continue
+            for recipient in message.recipients:
+                if recipient.stage not in ENDED:
+                    reason = recipient.reason or "not acknowledged in time"
+                    with self._database.unit():
+                        self._move(message.number, recipient.key_id, Stage.EXPIRED, reason=reason)
+
+    def _move(self, number: int, key_id: KeyId, stage: Stage, **columns: object) -> None:
+        row = self._database.row(
+            "SELECT state FROM outgoing_recipient WHERE message = ? AND key_id = ?",
+            number,
+            key_id.hex,
+        )
+        if row is None or stage not in MOVES[Stage(row["state"])]:
+            raise OutOfOrder(f"message {number} cannot become {stage}")
+        # The names are those of our own keyword arguments, never of anything received.
+        assignments = "".join(f", {name} = ?" for name in columns)
+        self._database.write(
+            f"UPDATE outgoing_recipient SET state = ?{assignments}"  # noqa: S608
+            " WHERE message = ? AND key_id = ?",
+            stage,
+            *columns.values(),
+            number,
+            key_id.hex,
+        )
+
+    def _message(self, row: sqlite3.Row) -> OutgoingMessage:
+        number = row["id"]
+        blocks = self._database.rows(
+            "SELECT * FROM outgoing_data WHERE message = ? ORDER BY position", number
+        )
+        recipients = self._database.rows(
+            "SELECT * FROM outgoing_recipient WHERE message = ? ORDER BY rowid", number
+        )
+        return OutgoingMessage(
+            number=number,
+            composed=parse_date(row["composed"]),
+            draft=Draft.from_json(row["draft"]),
+            date=_date(row["date"]),
+            message_hash=_key(row["message_hash"]),
+            filed=bool(row["filed"]),
+            blocks=tuple(map(_block, blocks)),
+            recipients=tuple(map(_recipient, recipients)),
+        )
+
+
+def _block(row: sqlite3.Row) -> OutgoingBlock:
+    header = None if row["header"] is None else parse_data_header(split_lines(row["header"]))
+    return OutgoingBlock(row["position"], BlockKey.from_hex(row["key"]), row["size"], header)
+
+
+def _recipient(row: sqlite3.Row) -> OutgoingRecipient:
+    return OutgoingRecipient(
+        key_id=KeyId.from_hex(row["key_id"]),
+        address=row["address"],
+        stage=Stage(row["state"]),
+        reason=row["reason"],
+        ack_key=_key(row["ack_key"]),
+        announcement=_announcement(row["announcement"]),
+        server=row["server"],
+        sent=_date(row["sent"]),
+        acknowledged=_date(row["acknowledged"]),
+    )
+
+
+def _announcement(stored: bytes | None) -> MessageAnnouncement | None:
+    if stored is None:
+        return None
+    block = parse_text_block(split_lines(stored))
+    assert isinstance(block, MessageAnnouncement)  # noqa: S101 - only such are written
+    return block
+
+
+def _date(text: str | None) -> datetime | None:
+    return None if text is None else parse_date(text)
+
+
+def _key(text: str | None) -> BlockKey | None:
+    return None if text is None else BlockKey.from_hex(text)

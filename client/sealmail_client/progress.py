@@ -1,0 +1,38 @@
+"""How long work tells a watching user how far it is."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from sealmail_pow import Difficulty, Stamp, mint_off_loop
+
+# Less work than this is done before a bar is drawn.
+_WORTH_SHOWING_BITS = 28
+
+Report = Callable[[float], None]
+
+
+class Watcher(Protocol):
+    """Shows tasks to a user."""
+
+    def task(self, label: str) -> AbstractContextManager[Report]:
+        """Show one task as long as the context lasts; it reports the share done, 0 to 1."""
+        ...
+
+
+class Nobody:
+    """Watches nothing: for scripts and pipes."""
+
+    @contextmanager
+    def task(self, label: str) -> Iterator[Report]:
+        """Take reports and drop them."""
+        del label
+        yield lambda _done: None
+
+
+async def mint_watched(data: bytes, difficulty: Difficulty, label: str, watcher: Watcher) -> Stamp:
+    """Mint a stamp beside the event loop; dear ones are shown."""
+    if difficulty.bits < _WORTH_SHOWING_BITS:
+        return await mint_off_loop(data, difficulty)
+    with watcher.task(f"{label} ({difficulty})") as report:
+        return await mint_off_loop(data, difficulty, progress=report)

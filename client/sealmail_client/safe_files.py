@@ -1,0 +1,47 @@
+"""Files that are whole or absent: temp file, fsync, rename, fsync of the directory."""
+
+import os
+import tempfile
+from pathlib import Path
+
+PRIVATE_DIRECTORY = 0o700
+
+
+def make_private(directory: Path) -> Path:
+    """Make ``directory``, and tell nobody else what is in it; return it."""
+    directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    if directory.stat().st_mode & 0o077:
+        directory.chmod(PRIVATE_DIRECTORY)
+    return directory
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Put ``content`` under ``path``, readable by its owner only, on stable storage."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Bring a file that somebody else wrote, and its name, to stable storage."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Bring the names in ``directory`` to stable storage."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,88 @@
+"""Connections: to the home server, logged in, and to those of correspondents, as nobody."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+from sealmail_client.errors import ClientError
+from sealmail_client.home_database import HomeDatabase
+from sealmail_client.pin_book import PinBook
+from sealmail_client.posting import Peer
+from sealmail_client.settings import AuthKey, Settings
+from sealmail_net.dialing import DialSettings, dial_any
+from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.dates import format_date, parse_date
+
+# An original server closes at the third unknown command: it is not asked every time.
+_ASK_AGAIN = timedelta(days=7)
+
+
+class LoginRefused(ClientError):
+    """The home server does not know this key and auth key: ask its operator for an account."""
+
+    exit_code = 15
+
+
+class Servers:
+    """Dials on behalf of one identity, and remembers pins and extensions."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        auth_key: AuthKey,
+        database: HomeDatabase,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._settings = settings
+        self._auth_key = auth_key
+        self._database = database
+        self._clock = clock
+        self.pins = PinBook(database, clock)
+
+    @asynccontextmanager
+    async def home(self) -> AsyncIterator[Peer]:
+        """Connect to a server of the home group and log in; a changed TLS key stops us."""
+        servers = self._settings.transport.servers
+        async with await self._dial(servers, strict_pin=True) as server:
+            if not await server.login(self._settings.key_id.hex, self._auth_key.text):
+                raise LoginRefused(
+                    f"{server.address} refused the login of {self._settings.key_id}: "
+                    "ask its operator for an account, and see that the auth key is right"
+                )
+            yield await self._meet(server)
+
+    @asynccontextmanager
+    async def look_up(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
+        """Connect without login where keys are believed: a changed TLS key stops us."""
+        async with await self._dial(servers, strict_pin=True) as server:
+            yield await self._meet(server)
+
+    @asynccontextmanager
+    async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
+        """Connect without login to leave sealed blocks."""
+        async with await self._dial(servers, strict_pin=False) as server:
+            yield await self._meet(server)
+
+    async def _dial(self, servers: Sequence[ServerAddress], *, strict_pin: bool) -> RemoteServer:
+        settings = DialSettings(allow_private_targets=self._settings.allow_private_targets)
+        return await dial_any(servers, settings, self.pins, strict_pin=strict_pin)
+
+    async def _meet(self, server: RemoteServer) -> Peer:
+        name = str(server.address)
+        if self._knows_no_extension(name):
+            return Peer(server, {})
+        capabilities = await server.capabilities()
+        self._database.write(
+            "INSERT OR REPLACE INTO capability VALUES (?, ?, ?)",
+            name,
+            format_date(self._clock()),
+            "\n".join(sorted(capabilities)),
+        )
+        return Peer(server, capabilities)
+
+    def _knows_no_extension(self, name: str) -> bool:
+        row = self._database.row("SELECT asked, names FROM capability WHERE server = ?", name)
+        if row is None or row["names"]:
+            return False
+        return self._clock() - parse_date(row["asked"]) < _ASK_AGAIN

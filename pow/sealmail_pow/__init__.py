@@ -1,0 +1,29 @@
+"""Proof of work by the birthday paradox: the stamps that make mail in bulk expensive.
+
+A stamp is a set of nonces; put before the stamped bytes, they give SHA-256 digests that
+begin with the same bits. This package knows nothing of mail: bytes in, stamps out.
+"""
+
+from sealmail_pow.check import StampCheck, level, verify
+from sealmail_pow.difficulty import Difficulty
+from sealmail_pow.estimate import Estimate, estimate, hash_rate
+from sealmail_pow.search import MintCancelled, mint
+from sealmail_pow.stamp import Stamp
+from sealmail_pow.workers import mint_off_loop
+
+IMPLEMENTATION = "python"
+
+__all__ = [
+    "IMPLEMENTATION",
+    "Difficulty",
+    "Estimate",
+    "MintCancelled",
+    "Stamp",
+    "StampCheck",
+    "estimate",
+    "hash_rate",
+    "level",
+    "mint",
+    "mint_off_loop",
+    "verify",
+]

@@ -1,0 +1,47 @@
+"""What a stamp is worth over given bytes."""
+
+import hashlib
+
+from sealmail_pow.difficulty import DIGEST_BITS, Difficulty
+from sealmail_pow.stamp import Stamp
+
+# What holds bytes: hashing copies none of them.
+Buffer = bytes | bytearray | memoryview
+
+
+class StampCheck:
+    """Weighs a stamp while the stamped bytes stream in; none of them are kept."""
+
+    __slots__ = ("_hashes",)
+
+    def __init__(self, stamp: Stamp) -> None:
+        self._hashes = [hashlib.sha256(nonce.encode("ascii")) for nonce in stamp.nonces]
+
+    def update(self, chunk: Buffer) -> None:
+        """Take the next stamped bytes."""
+        for running in self._hashes:
+            running.update(chunk)
+
+    def bits(self) -> int:
+        """Return how many leading bits all digests share over the bytes so far."""
+        first, *others = (int.from_bytes(running.digest(), "big") for running in self._hashes)
+        return min(DIGEST_BITS - (first ^ other).bit_length() for other in others)
+
+
+def level(data: Buffer, stamp: Stamp) -> int:
+    """Return how many leading bits the nonces of ``stamp`` share over ``data``."""
+    check = StampCheck(stamp)
+    check.update(data)
+    return check.bits()
+
+
+def verify(data: Buffer, stamp: Stamp, difficulty: Difficulty) -> bool:
+    """Tell whether ``stamp`` over ``data`` is worth at least ``difficulty``.
+
+    More bits or more nonces than asked for are welcome, but every nonce that is there
+    must share the bits.
+    """
+    # Too few nonces cost the verifier no hash at all.
+    if len(stamp.nonces) < difficulty.nonces:
+        return False
+    return difficulty.met_by(level(data, stamp), len(stamp.nonces))

@@ -1,0 +1,67 @@
+"""What a difficulty costs on this machine, in seconds."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sealmail_pow.difficulty import DIGEST_BITS, Difficulty
+from sealmail_pow.odds import expected_hashes, hashes_for
+from sealmail_pow.search import MintCancelled, mint
+
+# An announcement of a short mail: recipient, message hash and date.
+_USUAL_LENGTH = 60
+_CALIBRATION_SECONDS = 0.05
+_SHORTEST_TIME = 1e-9
+# No machine finds this: a search for it runs until it is cancelled.
+_OUT_OF_REACH = Difficulty(DIGEST_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a search will cost: on average, and at most in nine of ten cases."""
+
+    expected_hashes: float
+    seconds: float
+    seconds_90: float
+
+
+def estimate(difficulty: Difficulty, *, hashes_per_second: float | None = None) -> Estimate:
+    """Foretell the cost of ``difficulty`` at a hash rate, by default that of short mail here.
+
+    Without a rate the machine is timed for 50 ms.
+    """
+    rate = hash_rate() if hashes_per_second is None else hashes_per_second
+    if not rate > 0:
+        raise ValueError(f"a hash rate is above zero, not {rate}")
+    mean = expected_hashes(difficulty)
+    return Estimate(
+        expected_hashes=mean,
+        seconds=mean / rate,
+        seconds_90=hashes_for(difficulty, 0.9) / rate,
+    )
+
+
+def hash_rate(
+    data_length: int = _USUAL_LENGTH,
+    *,
+    seconds: float = _CALIBRATION_SECONDS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Measure for about ``seconds`` how many nonces a second ``mint`` tries on such data."""
+    elapsed = 0.0
+    looks = 0
+
+    def time_is_up() -> bool:
+        nonlocal elapsed, looks
+        looks += 1
+        elapsed = clock() - start
+        # The first look comes before the first hash.
+        return elapsed >= seconds and looks > 1
+
+    data = bytes(data_length)
+    start = clock()
+    try:
+        mint(data, _OUT_OF_REACH, cancel=time_is_up)
+    except MintCancelled as stopped:
+        return stopped.hashes / max(elapsed, _SHORTEST_TIME)
+    raise AssertionError("found two equal SHA-256 digests")

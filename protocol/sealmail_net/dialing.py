@@ -1,0 +1,162 @@
+"""Dialing a server: resolve, connect, banner, STARTTLS, pin; nothing secret before all that."""
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sealmail_net.errors import (
+    NetworkError,
+    NoServerReached,
+    NoTls,
+    PinChanged,
+    Unavailable,
+    Unreachable,
+)
+from sealmail_net.link import ServerLink
+from sealmail_net.pins import PinCheck, PinStore, check_pin, delivery_way, direct_way
+from sealmail_net.remote_server import RemoteServer
+from sealmail_net.targets import IpAddress, resolve
+from sealmail_net.tls import client_context, public_key_pin
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.commands import StartTls
+from sealmail_protocol.conversation import ClientConversation
+from sealmail_protocol.errors import ProtocolError
+from sealmail_protocol.replies import Banner, Word
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DialSettings:
+    """Whom we dial and how long we wait; the deadlines are in seconds."""
+
+    allow_private_targets: bool = False
+    connect_deadline: float = 15.0
+    answer_deadline: float = 60.0
+
+
+async def dial(
+    address: ServerAddress, settings: DialSettings, pins: PinStore, *, strict_pin: bool
+) -> RemoteServer:
+    """Return a server that is ready for commands inside TLS, or raise a ``NetworkError``.
+
+    ``strict_pin`` belongs wherever we log in, replicate or derive trust: a changed key then
+    raises ``PinChanged``. Without it (delivery to strangers) the change is logged and recorded.
+    """
+    link = await _connect(address, settings)
+    try:
+        await _read_banner(link, address)
+        await _start_tls(link, address)
+        pin = _pin_of(link, address)
+        _judge_pin(address, pin, pins, strict=strict_pin)
+    except BaseException:
+        await link.hang_up()
+        raise
+    return RemoteServer(address, link, pin)
+
+
+async def dial_any(
+    addresses: Sequence[ServerAddress],
+    settings: DialSettings,
+    pins: PinStore,
+    *,
+    strict_pin: bool,
+    shuffle: random.Random | None = None,
+) -> RemoteServer:
+    """Dial the servers of a group in random order until one serves.
+
+    ``NoServerReached`` holds the reason of each. A changed key is one of those reasons: the
+    others of the group are still tried.
+    """
+    order = list(addresses)
+    (shuffle or random.SystemRandom()).shuffle(order)
+    reasons: list[NetworkError] = []
+    for address in order:
+        try:
+            return await dial(address, settings, pins, strict_pin=strict_pin)
+        except NetworkError as error:
+            _log.info("next server: %s", error)
+            reasons.append(error)
+    raise NoServerReached(reasons)
+
+
+async def _connect(address: ServerAddress, settings: DialSettings) -> ServerLink:
+    targets = await resolve(
+        address, allow_private=settings.allow_private_targets, deadline=settings.connect_deadline
+    )
+    reasons: list[str] = []
+    for target in targets:
+        try:
+            return await _connect_to(target, address, settings)
+        except TimeoutError:
+            reasons.append(f"{target} did not answer in time")
+        except OSError as error:
+            reasons.append(f"{target}: {os.strerror(error.errno) if error.errno else error}")
+    raise Unreachable(address, ", ".join(reasons))
+
+
+async def _connect_to(
+    target: IpAddress, address: ServerAddress, settings: DialSettings
+) -> ServerLink:
+    """Connect to exactly the address that was judged; a second look-up could differ."""
+
+    def new_link() -> ServerLink:
+        return ServerLink(
+            ClientConversation(), peer=address, idle_seconds=settings.answer_deadline
+        )
+
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(settings.connect_deadline):
+        _, link = await loop.create_connection(new_link, str(target), address.port)
+    return link
+
+
+async def _read_banner(link: ServerLink, address: ServerAddress) -> None:
+    try:
+        banner = await link.next_event("its banner")
+    except ProtocolError as error:
+        raise Unavailable(address, f"no Confidant Mail server ({error})") from error
+    if not isinstance(banner, Banner):
+        raise Unavailable(address, "it closed the connection")
+    if not banner.ready:
+        raise Unavailable(address, banner.ending)
+
+
+async def _start_tls(link: ServerLink, address: ServerAddress) -> None:
+    """Ask for TLS; any other answer than PROCEED ends the connection, never goes on in clear."""
+    try:
+        link.write(link.conversation.send(StartTls()))
+        await link.drain()
+        answer = await link.next_event("the answer to STARTTLS")
+        if answer is not Word.PROCEED:
+            raise NoTls(address, f"it answered {answer}")
+        await link.start_tls(client_context(), server_side=False)
+        answer = await link.next_event("ENCRYPTED")
+        if answer is not Word.ENCRYPTED:
+            raise NoTls(address, f"it ended after the handshake with {answer}")
+    except ProtocolError as error:
+        raise NoTls(address, str(error)) from error
+
+
+def _pin_of(link: ServerLink, address: ServerAddress) -> bytes:
+    if link.peer_certificate is None:
+        raise NoTls(address, "it showed no certificate")
+    try:
+        return public_key_pin(link.peer_certificate)
+    except ValueError as error:
+        raise NoTls(address, f"its certificate cannot be read ({error})") from error
+
+
+def _judge_pin(address: ServerAddress, pin: bytes, pins: PinStore, *, strict: bool) -> None:
+    way = direct_way(address) if strict else delivery_way(address)
+    known = pins.pin_of(way)
+    check = check_pin(pins, way, pin)
+    if check is PinCheck.CHANGED and known is not None:
+        if strict:
+            raise PinChanged(address, known, pin)
+        _log.warning("%s shows another key than before; sealed mail goes on", address)
+    if check is not PinCheck.SAME:
+        pins.remember(way, pin)

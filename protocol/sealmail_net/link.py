@@ -1,0 +1,293 @@
+"""One connection: bytes from the socket go straight to a conversation, events come out.
+
+No asyncio stream is used: its buffer lets plaintext slip across STARTTLS. Here nothing lies
+between socket and conversation, and the conversation refuses bytes in the wrong place.
+"""
+
+import asyncio
+import ipaddress
+import ssl
+from typing import Generic, Protocol, TypeVar, cast
+
+from sealmail_net.errors import ConnectionLost, NetworkError, Peer, Timeout, TlsFailed
+from sealmail_protocol.conversation import (
+    ClientConversation,
+    ClientEvent,
+    ServerConversation,
+    ServerEvent,
+)
+from sealmail_protocol.errors import ProtocolError
+from sealmail_protocol.replies import Word
+
+# Reading stops while more than this waits to be handled; asyncio reads 256 KiB at most at once,
+# so that a connection stays below 1 MiB with the buffers of TLS.
+MAX_UNREAD = 64 * 1024
+# Writers wait in ``drain`` while more than this is unsent.
+MAX_UNSENT = 64 * 1024
+IDLE_SECONDS = 60.0
+# A deadline moves on only for this many bytes: one byte a minute is no progress.
+_PROGRESS = 1024
+# How long the last words may take to leave, and the handshake that ends TLS.
+_LINGER_SECONDS = 5.0
+
+
+class Conversation(Protocol):
+    """What a link needs of either side of a conversation."""
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes of the peer; ``b""`` is its end."""
+
+    def tls_started(self) -> None:
+        """Note that the handshake is done."""
+
+    def next_event(self) -> object | None:
+        """Return the next event, or ``None`` when more bytes are needed."""
+
+
+ConversationT = TypeVar("ConversationT", bound=Conversation)
+EventT = TypeVar("EventT")
+
+
+class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
+    """A connection that feeds ``conversation``, with deadlines and back-pressure both ways.
+
+    Waiting raises ``Timeout`` or ``ConnectionLost``, reading also ``ProtocolError``; after any
+    of them only ``hang_up`` makes sense.
+    """
+
+    def __init__(
+        self, conversation: ConversationT, *, peer: Peer = "", idle_seconds: float = IDLE_SECONDS
+    ) -> None:
+        self.conversation = conversation
+        self.peer = peer
+        self.peername = ("", 0)
+        self.peer_certificate: bytes | None = None
+        self.idle_seconds = idle_seconds
+        self._transport: asyncio.Transport | None = None
+        # Below TLS: reading is paused here, where no further buffer can fill up.
+        self._socket: asyncio.Transport | None = None
+        self._arrived = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._gone = asyncio.Event()
+        self._failure: NetworkError | ProtocolError | None = None
+        self._received = 0
+        self._unread = 0
+        self._closing = False
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: the socket is connected."""
+        self._transport = self._socket = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(MAX_UNSENT)
+        self.peername = _host_and_port(transport.get_extra_info("peername"))
+        if not self.peer:
+            self.peer = f"{self.peername[0]} port {self.peername[1]}"
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes to the conversation, and stop reading when too many wait."""
+        if self._closing or self._failure is not None:
+            return
+        try:
+            self.conversation.receive_data(data)
+        except ProtocolError as error:
+            self._fail(error)
+            return
+        self._received += len(data)
+        self._unread += len(data)
+        if self._unread > MAX_UNREAD and self._socket is not None:
+            self._socket.pause_reading()
+        self._arrived.set()
+
+    def eof_received(self) -> bool:
+        """Note the peer's end; a plain socket stays open for our last answer, TLS cannot."""
+        self.conversation.receive_data(b"")
+        self._arrived.set()
+        return self._transport is self._socket
+
+    def pause_writing(self) -> None:
+        """Let writers wait: the peer does not take what we send."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let writers go on."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end of the connection, by whatever cause, and wake all who wait."""
+        self._gone.set()
+        self._writable.set()
+        self._arrived.set()
+        if exc is not None and self._failure is None:
+            self._failure = ConnectionLost(self.peer, _reason(exc))
+        elif exc is None:
+            self.conversation.receive_data(b"")
+
+    # Called by whoever holds the conversation.
+
+    async def next_event(self, awaited: str = "a command") -> EventT:
+        """Return the next event; ``awaited`` says in a ``Timeout`` what did not come."""
+        # One peer's pipelined commands must not keep the loop from the others.
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        deadline, counted = loop.time() + self.idle_seconds, self._received
+        while (event := self._take_event()) is None:
+            if self._received - counted >= _PROGRESS:
+                deadline, counted = loop.time() + self.idle_seconds, self._received
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._arrived.wait()
+            except TimeoutError:
+                raise Timeout(self.peer, awaited) from None
+        return event
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; follow it by ``drain``, which also tells whether the link still stands."""
+        if self._transport is not None and not self._gone.is_set():
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the peer has taken most of what was written."""
+        while not self._writable.is_set():
+            unsent = self._unsent()
+            try:
+                async with asyncio.timeout(self.idle_seconds):
+                    await self._writable.wait()
+            except TimeoutError:
+                if unsent - self._unsent() < _PROGRESS:
+                    raise Timeout(self.peer, "it to take what we send") from None
+        if self._failure is not None:
+            raise self._failure
+        if self._gone.is_set():
+            raise ConnectionLost(self.peer, "it is closed")
+
+    async def start_tls(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+        """Change to TLS, between PROCEED and the first byte of the handshake.
+
+        Plaintext that comes in that gap is refused by the conversation; what comes later
+        reaches the TLS layer and fails the handshake.
+        """
+        if self._socket is None or self._transport is not self._socket:
+            raise ProtocolError("TLS inside TLS, or before there is a connection")
+        self._socket.pause_reading()
+        await self.drain()
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                self._socket,
+                self,
+                context,
+                server_side=server_side,
+                ssl_handshake_timeout=self.idle_seconds,
+                ssl_shutdown_timeout=_LINGER_SECONDS,
+            )
+        except OSError as error:
+            raise self._handshake_failed(_reason(error)) from error
+        except asyncio.CancelledError:
+            self._handshake_failed("given up")
+            raise
+        if secured is None:
+            raise self._handshake_failed("the connection ended")
+        self._transport = secured
+        tls: ssl.SSLObject = secured.get_extra_info("ssl_object")
+        self.peer_certificate = tls.getpeercert(binary_form=True)
+        secured.set_write_buffer_limits(MAX_UNSENT)
+        self.conversation.tls_started()
+
+    @property
+    def unread(self) -> int:
+        """Return how many bytes, at most, wait to be handled."""
+        return self._unread
+
+    def close(self) -> None:
+        """End the connection when all that was written has left."""
+        if self._closing or self._transport is None or self._socket is None:
+            return
+        self._closing = True
+        # The end of TLS is answered by the peer, and that has to be read.
+        self._socket.resume_reading()
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self._closing = True
+        if self._transport is not None and self._socket is not None:
+            self._transport.abort()
+            self._socket.abort()
+
+    async def finish(self) -> None:
+        """End the connection in good order, but wait only a little for a peer that stalls."""
+        self.close()
+        try:
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await self._gone.wait()
+        except TimeoutError:
+            await self.hang_up()
+
+    async def hang_up(self) -> None:
+        """End the connection now, and return when it is gone."""
+        self.abort()
+        if self._transport is not None:
+            await self._gone.wait()
+
+    def _take_event(self) -> EventT | None:
+        self._arrived.clear()
+        if isinstance(self._failure, ProtocolError):
+            raise self._failure
+        event = self.conversation.next_event()
+        if event is not None:
+            return cast(EventT, event)
+        if self._failure is not None:
+            raise self._failure
+        self._unread = 0
+        if self._socket is not None:
+            self._socket.resume_reading()
+        return None
+
+    def _unsent(self) -> int:
+        return sum(
+            part.get_write_buffer_size() for part in {self._transport, self._socket} if part
+        )
+
+    def _fail(self, error: NetworkError | ProtocolError) -> None:
+        self._failure = self._failure or error
+        self._arrived.set()
+        self._writable.set()
+
+    def _handshake_failed(self, reason: str) -> TlsFailed:
+        """Take note, since asyncio does not report the loss of a connection in a handshake."""
+        error = TlsFailed(self.peer, reason)
+        self._fail(error)
+        self._gone.set()
+        return error
+
+
+class PeerLink(Link[ServerConversation, ServerEvent]):
+    """A connection that somebody made to us: we are the server."""
+
+    async def start_tls_as_server(self, context: ssl.SSLContext) -> None:
+        """Answer STARTTLS: PROCEED in clear, the handshake, ENCRYPTED inside it."""
+        if self._socket is not None:
+            self._socket.pause_reading()
+        self.write(self.conversation.send(Word.PROCEED))
+        await self.start_tls(context, server_side=True)
+        self.write(self.conversation.send(Word.ENCRYPTED))
+        await self.drain()
+
+
+class ServerLink(Link[ClientConversation, ClientEvent]):
+    """A connection that we made to a server: we are its client."""
+
+
+def _host_and_port(name: object) -> tuple[str, int]:
+    """Return whom a socket is connected to; IPv4 seen through an IPv6 socket is IPv4."""
+    if not isinstance(name, tuple):
+        return ("", 0)
+    host, port = name[:2]
+    address = ipaddress.ip_address(host)
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (str(mapped or address), port)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

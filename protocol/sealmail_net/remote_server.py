@@ -1,0 +1,273 @@
+"""Typed calls on a server that was dialled: one command, one answer, in turn."""
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from sealmail_net.errors import BadAnswer, ConnectionLost, DamagedBlock, NetworkError
+from sealmail_net.link import ServerLink
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.block_codec import parse_data_header
+from sealmail_protocol.blocks import DataHeader
+from sealmail_protocol.bodies import DataChunk, DataEnded, DataStarted, OversizedBody, TextBody
+from sealmail_protocol.commands import (
+    AskVerdict,
+    BodyCommand,
+    Capabilities,
+    Command,
+    GetEntangled,
+    GetProxy,
+    GetServer,
+    Login,
+    Ping,
+    PlainCommand,
+    Quit,
+    StoreServer,
+)
+from sealmail_protocol.conversation import ClientEvent, Closed
+from sealmail_protocol.errors import InvalidBlock, ProtocolError
+from sealmail_protocol.fields import decode_lines, is_line
+from sealmail_protocol.keys import BlockKey, DataKeyHasher
+from sealmail_protocol.replies import (
+    Accepted,
+    LineReply,
+    Listing,
+    Pending,
+    Pong,
+    Refused,
+    Verdict,
+    Word,
+)
+
+_log = logging.getLogger(__name__)
+
+GetCommand = GetServer | GetEntangled | GetProxy
+# Takes the next bytes of a data block; what it returns is awaited if it can be.
+Sink = Callable[[bytes], object]
+
+# Bytes handed to the link at once: more would only wait in memory.
+_SLICE = 256 * 1024
+# A server that does not say GOODBYE soon is left without it.
+_GOODBYE_SECONDS = 5.0
+_CAPABILITY = re.compile(r"([A-Z][A-Z0-9-]*)(?: (.*))?")
+
+
+class RemoteServer:
+    """A server inside TLS, whose key is known; made by ``dialing.dial``.
+
+    All calls raise ``NetworkError`` when the exchange fails; the connection is then gone.
+    As a context manager it says QUIT at the end, or cuts the connection on an error.
+    """
+
+    def __init__(self, address: ServerAddress, link: ServerLink, pin: bytes) -> None:
+        self.address = address
+        self.pin = pin
+        self._link = link
+        self._turn = asyncio.Lock()
+        self._capabilities: dict[str, str] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.quit()
+        else:
+            await self._link.hang_up()
+
+    async def login(self, userid: str, auth_key: str) -> bool:
+        """Log in; ``False`` if the server knows no such account."""
+        return await self.call(Login(userid, auth_key)) is Word.DONE
+
+    async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
+        """Return the lines of a text block or bundle; ``None`` if the server gives none."""
+        return await self.fetch(GetServer(key, since))
+
+    async def fetch(self, command: GetCommand) -> tuple[bytes, ...] | None:
+        """Return the lines that answer any kind of GET; ``None`` if the server gives none."""
+        async with self._exchange():
+            event = await self._ask(command)
+            if isinstance(event, DataStarted):
+                await self._take_data(_ignore)
+        if isinstance(event, Word):
+            return None
+        if isinstance(event, TextBody):
+            # An original server answers a bare end of block when it has lost the block.
+            return event.lines or None
+        raise BadAnswer(self.address, f"no text block but {type(event).__name__} to a GET")
+
+    async def get_data(self, key: BlockKey, sink: Sink) -> DataHeader | None:
+        """Stream a data block into ``sink``; ``None`` if the server has none.
+
+        What ``sink`` got counts only once this returns: until then the bytes are unproven,
+        and ``DamagedBlock`` says that they are not those of ``key``.
+        """
+        async with self._exchange():
+            event = await self._ask(GetServer(key))
+            if isinstance(event, DataStarted):
+                found = await self._take_data(sink)
+        if isinstance(event, Word) or event == TextBody(()):
+            return None
+        if not isinstance(event, DataStarted):
+            raise DamagedBlock(self.address, key, "a text block where data was asked for")
+        if found != key:
+            raise DamagedBlock(self.address, key, f"its bytes are those of {found}")
+        try:
+            return parse_data_header(decode_lines(event.lines))
+        except InvalidBlock as error:
+            raise DamagedBlock(self.address, key, error.reason) from error
+
+    async def store(self, key: BlockKey, lines: Sequence[str]) -> Word:
+        """Store a text block; the answer is DONE or a refusal."""
+        return await self.post(StoreServer(key), lines)
+
+    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[bytes]) -> Word:
+        """Store a data block whose bytes come in chunks; the answer is DONE or a refusal."""
+        return await self.post_data(StoreServer(key), header.lines, header.size, chunks)
+
+    async def post(self, command: BodyCommand, lines: Sequence[str]) -> Word:
+        """Send any command that takes a text body."""
+        _check_lines(lines)
+        async with self._exchange():
+            conversation = self._link.conversation
+            body = conversation.send(command) + conversation.send_text_body(lines)
+            await self._write((body,))
+            return _word(await self._answer(command))
+
+    async def post_data(
+        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[bytes]
+    ) -> Word:
+        """Send any command that takes a data block; ``lines`` end with its ``Data:`` line."""
+        _check_lines(lines)
+        async with self._exchange():
+            conversation = self._link.conversation
+            await self._write((conversation.send(command), conversation.send_data_header(lines)))
+            await self._write(_of_size(chunks, size))
+            return _word(await self._answer(command))
+
+    async def verdict(self, digest: bytes) -> Verdict | None:
+        """Ask what became of a block; ``None`` if the server cannot tell."""
+        reply = await self.call(AskVerdict(digest))
+        return reply if isinstance(reply, Accepted | Pending | Refused) else None
+
+    async def capabilities(self) -> dict[str, str]:
+        """Return name and arguments of each extension; an original server has none."""
+        if self._capabilities is None:
+            reply = await self.call(Capabilities())
+            lines = reply.lines if isinstance(reply, Listing) else ()
+            matches = filter(None, map(_CAPABILITY.fullmatch, lines))
+            self._capabilities = {match[1]: match[2] or "" for match in matches}
+        return dict(self._capabilities)
+
+    async def ping(self, text: str = "") -> str:
+        """Return the text that comes back with PONG."""
+        reply = await self.call(Ping(text))
+        if not isinstance(reply, Pong):
+            raise BadAnswer(self.address, f"{reply} to PING")
+        return reply.text
+
+    async def call(self, command: PlainCommand) -> LineReply | Listing:
+        """Send a command without a body, and return its answer of one line or a listing."""
+        async with self._exchange():
+            event = await self._ask(command)
+            if isinstance(event, TextBody | OversizedBody | DataStarted | DataChunk | DataEnded):
+                raise ProtocolError("a block where a line belongs; use fetch or get_data")
+            return event
+
+    async def quit(self) -> None:
+        """Say QUIT and close; it matters to nobody if the server has gone already."""
+        try:
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self.call(Quit())
+        except (NetworkError, TimeoutError) as error:
+            _log.debug("%s left without GOODBYE: %s", self.address, error)
+        await self._link.finish()
+
+    @asynccontextmanager
+    async def _exchange(self) -> AsyncIterator[None]:
+        """Keep question and answer together; an exchange left half-way ends the connection."""
+        async with self._turn:
+            try:
+                yield
+            except BadAnswer:
+                self._link.abort()
+                raise
+            except ProtocolError as error:
+                self._link.abort()
+                raise BadAnswer(self.address, str(error)) from error
+            except BaseException:
+                self._link.abort()
+                raise
+
+    async def _ask(self, command: Command) -> "_Answer":
+        await self._write((self._link.conversation.send(command),))
+        return await self._answer(command)
+
+    async def _answer(self, command: Command) -> "_Answer":
+        # The name of the command only: its text may hold a secret.
+        return await self._next(f"the answer to {type(command).__name__}")
+
+    async def _next(self, awaited: str) -> "_Answer":
+        event = await self._link.next_event(awaited)
+        if isinstance(event, Closed):
+            raise ConnectionLost(self.address, f"it closed instead of giving {awaited}")
+        return event
+
+    async def _write(self, chunks: Iterable[bytes]) -> None:
+        for chunk in chunks:
+            for start in range(0, len(chunk), _SLICE):
+                self._link.write(chunk[start : start + _SLICE])
+                await self._link.drain()
+
+    async def _take_data(self, sink: Sink) -> BlockKey:
+        """Read the bytes of a data block to their end, and return the key they have."""
+        hasher = DataKeyHasher()
+        while isinstance(event := await self._next("more of a data block"), DataChunk):
+            hasher.update(event.data)
+            taken = sink(event.data)
+            if inspect.isawaitable(taken):
+                await taken
+        return hasher.key()
+
+
+_Answer = LineReply | Listing | TextBody | OversizedBody | DataStarted | DataChunk | DataEnded
+
+
+def _word(event: ClientEvent) -> Word:
+    if not isinstance(event, Word):
+        raise ProtocolError(f"{event} to a STORE")
+    return event
+
+
+def _ignore(chunk: bytes) -> None:
+    """Let bytes go that nobody asked for."""
+
+
+def _check_lines(lines: Sequence[str]) -> None:
+    """Refuse what would end the body early and make commands of its rest."""
+    for line in lines:
+        if not is_line(line) or line.lower() == "endblock":
+            raise ValueError(f"not a line of a block: {line[:60]!r}")
+
+
+def _of_size(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
+    left = size
+    for chunk in chunks:
+        left -= len(chunk)
+        if left < 0:
+            break
+        yield chunk
+    if left:
+        raise ValueError(f"the data has not the {size} bytes its header names")

@@ -1,0 +1,21 @@
+"""The one date form of blocks and commands: ``2014-11-09T07:49:41Z``, a real moment in UTC."""
+
+import re
+from datetime import UTC, datetime
+
+DATE_LENGTH = 20
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+
+
+def parse_date(text: str) -> datetime:
+    """Read a date; a wrong form or an impossible day is a ``ValueError``."""
+    if not _DATE.fullmatch(text):
+        raise ValueError("not a date of the form YYYY-MM-DDTHH:MM:SSZ")
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def format_date(moment: datetime) -> str:
+    """Write ``moment``, which must carry a time zone, in the form of the protocol."""
+    if moment.tzinfo is None:
+        raise ValueError("a date without time zone")
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(DATE_LENGTH, "0")

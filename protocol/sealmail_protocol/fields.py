@@ -1,0 +1,131 @@
+"""The lines all blocks are made of: decoding, padding, and ``Name: value`` fields.
+
+Limits are decided here and in ``policy``; what a field means is decided in ``block_codec``.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from sealmail_protocol.errors import InvalidBlock, Refusal
+
+# The original drops a connection at the first longer line, so nobody may store one.
+MAX_LINE = 16_384
+
+SIGNED_BEGIN = "-----BEGIN PGP SIGNED MESSAGE-----"
+SIGNATURE_BEGIN = "-----BEGIN PGP SIGNATURE-----"
+SIGNATURE_END = "-----END PGP SIGNATURE-----"
+
+_FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63}): (\S(?:.*\S)?)")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u2028\u2029\x80-\x9f]")
+
+# Lines that an original server takes for its own queue records and refuses.
+FORBIDDEN_FIELDS = frozenset(
+    {"storetype", "storekeyid", "loginuser", "embargo", "replogin-user", "replogin-auth"}
+)
+# Lines that mark the wire's structure, never a block's content.
+_MARKERS = frozenset({"endblock", "nextmessage", "nextclaim"})
+
+
+class PaddingFilter:
+    """Tells which lines of a body are traffic padding; signed text is never thinned."""
+
+    def __init__(self) -> None:
+        self._signed = False
+
+    def keeps(self, line: bytes) -> bool:
+        """Return whether ``line``, the next one of the body, belongs to the block."""
+        if line == SIGNED_BEGIN.encode():
+            self._signed = True
+        elif line == SIGNATURE_END.encode():
+            self._signed = False
+        return self._signed or line[:9].lower() != b"padding: "
+
+
+def decode_lines(lines: Iterable[bytes]) -> tuple[str, ...]:
+    """Return the lines as text, or refuse what no block may hold on any line."""
+    return tuple(_decode_line(line) for line in lines)
+
+
+def split_lines(body: bytes) -> tuple[str, ...]:
+    """Cut a whole text body (CRLF or LF) into its lines, padding removed."""
+    raw = body.split(b"\n")
+    if raw[-1] == b"":
+        raw.pop()
+    padding = PaddingFilter()
+    trimmed = (line.removesuffix(b"\r") for line in raw)
+    return decode_lines(line for line in trimmed if padding.keeps(line))
+
+
+def join_lines(lines: Iterable[str]) -> bytes:
+    """Return the lines as they are sent and stored: UTF-8, each ended by CRLF."""
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def field_name(line: str) -> str | None:
+    """Return the lower-case name before the first colon, if the line looks like a field."""
+    name, colon, _ = line.partition(":")
+    return name.lower() if colon else None
+
+
+def is_line(text: str) -> bool:
+    """Return whether ``text`` can travel as one line without changing what surrounds it."""
+    return not _CONTROL.search(text) and len(text.encode(errors="replace")) <= MAX_LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a block, in order; names compare without case."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> "Fields":
+        """Read ``Name: value`` lines; anything else is refused, blank lines too."""
+        return cls(tuple(_parse_field(line) for line in lines))
+
+    def one(self, name: str) -> str:
+        """Return the value of a field that must be there exactly once."""
+        value = self.optional(name)
+        if value is None:
+            raise InvalidBlock(Refusal.FORM, f"no {name} line")
+        return value
+
+    def optional(self, name: str) -> str | None:
+        """Return the value of a field that may be there once."""
+        values = self.every(name)
+        if len(values) > 1:
+            raise InvalidBlock(Refusal.FORM, f"more than one {name} line")
+        return values[0] if values else None
+
+    def every(self, name: str) -> tuple[str, ...]:
+        """Return the values of a field that may be repeated, in order."""
+        return tuple(value for key, value in self.pairs if key.lower() == name.lower())
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.pairs)
+
+
+def _decode_line(raw: bytes) -> str:
+    if len(raw) > MAX_LINE:
+        raise InvalidBlock(Refusal.FORM, f"a line longer than {MAX_LINE} bytes")
+    try:
+        line = raw.decode()
+    except UnicodeDecodeError:
+        raise InvalidBlock(Refusal.FORM, "a line that is not UTF-8") from None
+    if _CONTROL.search(line):
+        raise InvalidBlock(Refusal.FORM, "a control character in a line")
+    if line.lower() in _MARKERS:
+        raise InvalidBlock(Refusal.FORM, f"the marker {line} inside a block")
+    name = field_name(line)
+    if name in FORBIDDEN_FIELDS:
+        raise InvalidBlock(Refusal.FORM, f"a {name} line, which original servers refuse")
+    return line
+
+
+def _parse_field(line: str) -> tuple[str, str]:
+    match = _FIELD.fullmatch(line)
+    if not match:
+        raise InvalidBlock(Refusal.FORM, f"not a 'Name: value' line: {line[:60]!r}")
+    name, value = match.groups()
+    return name, value

@@ -1,0 +1,1 @@
+"""The Sealmail server: admission, sessions and the operator's program."""

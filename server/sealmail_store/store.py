@@ -1,0 +1,162 @@
+"""The block store: one directory that keeps what it is handed, and loses none of it."""
+
+import asyncio
+import fcntl
+import os
+import queue
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import apsw
+
+from sealmail_store.data_files import DataFiles, DataSpool
+from sealmail_store.errors import StoreClosed, StoreLocked, StoreMissing
+from sealmail_store.safe_files import PRIVATE_FILE, make_directory_durably, sync_directory
+from sealmail_store.schema import INDEX_NAME, open_reader, open_writer
+from sealmail_store.views import ReadView, WriteView
+from sealmail_store.writer import Writer
+
+T = TypeVar("T")
+
+LOCK_NAME = "lock"
+
+# Reads are short and mostly from memory; more threads would only contend.
+READERS = 4
+
+# Set while the store is open: whoever finds it set opens after a crash.
+_IN_USE = "in-use"
+
+
+class BlockStore:
+    """Entries, verdicts, accounts and settings in one directory, with one writing process.
+
+    It knows nothing of admission: callers decide inside ``write`` and it keeps what they put.
+    """
+
+    def __init__(self, directory: Path, lock: int) -> None:
+        """Take a locked directory whose index exists or may be made; ``open`` is the way here."""
+        self.directory = directory
+        self._lock = lock
+        self._files = DataFiles(directory)
+        self._connection = open_writer(directory / INDEX_NAME)
+        sync_directory(directory)
+        view = WriteView(self._connection, self._files)
+        self._recover(view)
+        self._readers: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
+        for _ in range(READERS):
+            self._readers.put(open_reader(directory / INDEX_NAME))
+        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._writer = Writer(directory, self._connection, view)
+        self._closed = False
+
+    @classmethod
+    def open(cls, directory: Path, *, create: bool = False) -> Self:
+        """Open the store in ``directory``, made first if ``create``; touches the disk.
+
+        Removes what a crash left half-done. Raises ``StoreMissing``, ``StoreLocked``,
+        ``NotAStore`` or ``NewerSchema``.
+        """
+        directory = directory.absolute()
+        if create:
+            make_directory_durably(directory)
+        elif not (directory / INDEX_NAME).is_file():
+            raise StoreMissing(directory)
+        lock = _lock_directory(directory)
+        try:
+            return cls(directory, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def write(self, work: Callable[[WriteView], T]) -> T:
+        """Run ``work`` in the writer's transaction; return its result once it is durable.
+
+        Work of other callers may share the commit. If ``work`` raises, its changes alone are
+        undone and the exception arrives here. A caller who is cancelled while waiting cannot
+        know whether the work was done.
+        """
+        return await self._writer.submit(work)
+
+    async def read(self, work: Callable[[ReadView], T]) -> T:
+        """Run ``work`` on the last committed state, beside the writer, and return its result."""
+        if self._closed:
+            raise StoreClosed
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._read, work)
+
+    def spool(self) -> DataSpool:
+        """Return a spool that takes the bytes of one data block."""
+        return self._files.spool()
+
+    @property
+    def commits(self) -> int:
+        """Number of durable commits since the store was opened."""
+        return self._writer.commits
+
+    async def close(self) -> None:
+        """Finish the queued work, tidy up and release the directory; repeating it is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._close)
+
+    def _read(self, work: Callable[[ReadView], T]) -> T:
+        connection = self._readers.get()
+        try:
+            connection.execute("BEGIN")
+            return work(ReadView(connection, self._files))
+        except StopIteration as error:
+            raise RuntimeError("the work raised StopIteration") from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._readers.put(connection)
+
+    def _recover(self, view: WriteView) -> None:
+        self._files.clear_incoming()
+        with self._connection:
+            if view.setting(_IN_USE) is not None:
+                view.sweep_data()
+            view.put_setting(_IN_USE, "yes")
+
+    def _close(self) -> None:
+        try:
+            self._writer.close()
+            self._threads.shutdown()
+            while not self._readers.empty():
+                self._readers.get().close()
+            if not self._writer.failed:
+                with self._connection:
+                    WriteView(self._connection, self._files).remove_setting(_IN_USE)
+            # The last connection to close moves the log into the index.
+            self._connection.close()
+        finally:
+            os.close(self._lock)
+
+
+def _lock_directory(directory: Path) -> int:
+    """Take the lock that makes this process the only writer; it ends with the process."""
+    lock = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise StoreLocked(directory) from error
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock

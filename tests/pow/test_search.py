@@ -1,0 +1,202 @@
+"""Minting: every stamp found is good, at the price the birthday paradox sets."""
+
+import itertools
+import random
+import statistics
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sealmail_pow import Difficulty, MintCancelled, level, mint, verify
+from sealmail_pow.odds import expected_hashes
+from sealmail_pow.search import _meeting, _Trail, solve
+
+# Three nonces over 18 bits take as long as two over 24.
+MOST_BITS = {2: 24, 3: 18, 4: 16}
+difficulties = st.sampled_from(sorted(MOST_BITS)).flatmap(
+    lambda nonces: st.builds(Difficulty, st.integers(0, MOST_BITS[nonces]), st.just(nonces))
+)
+
+
+def seeded(seed: int) -> Callable[[int], bytes]:
+    """Return a source of random bytes that a test can repeat."""
+    return random.Random(seed).randbytes  # noqa: S311 -- repeatable on purpose
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=200), difficulties, st.booleans(), st.integers())
+def test_what_is_minted_verifies(
+    data: bytes, difficulty: Difficulty, deterministic: bool, seed: int
+) -> None:
+    """A stamp has the nonces asked for and meets its difficulty, whichever search found it."""
+    stamp = mint(data, difficulty, deterministic=deterministic, random_bytes=seeded(seed))
+    assert len(stamp.nonces) == difficulty.nonces
+    assert verify(data, stamp, difficulty)
+
+
+@pytest.mark.parametrize("bits", range(24, 33))
+def test_the_walk_finds_any_number_of_bits(bits: int) -> None:
+    """Prefixes that end within a byte are found as well as whole ones."""
+    stamp = mint(b"a letter", Difficulty(bits), random_bytes=seeded(bits))
+    assert level(b"a letter", stamp) >= bits
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meeting"),
+    [
+        pytest.param(_Trail(b"b", 3), _Trail(b"x", 3), (b"b", b"x"), id="equal-lengths"),
+        pytest.param(_Trail(b"x", 3), _Trail(b"a", 4), (b"b", b"x"), id="one-is-longer"),
+        pytest.param(_Trail(b"a", 4), _Trail(b"b", 3), None, id="one-begins-on-the-other"),
+        pytest.param(_Trail(b"a", 4), _Trail(b"a", 4), None, id="the-same-trail"),
+    ],
+)
+def test_trails_meet_where_two_places_lead_to_one(
+    one: _Trail, other: _Trail, meeting: tuple[bytes, bytes] | None
+) -> None:
+    """Trails of any lengths are traced to the places before they join, if there are two."""
+    path = {b"a": b"b", b"b": b"c", b"x": b"c", b"c": b"d", b"d": b"e"}
+    assert _meeting(path.__getitem__, one, other) == meeting
+
+
+@pytest.mark.parametrize("nonces", [3, 4])
+def test_more_nonces_share_24_bits(nonces: int) -> None:
+    """The usual number of bits is found for three and four nonces as well."""
+    stamp = mint(b"a letter", Difficulty(24, nonces), random_bytes=seeded(nonces))
+    assert verify(b"a letter", stamp, Difficulty(24, nonces))
+
+
+@pytest.mark.parametrize("nonces", [2, 5, 10, 16])
+def test_any_number_of_nonces_is_found(nonces: int) -> None:
+    """Ten nonces and more are found in full, in both searches."""
+    for deterministic in (True, False):
+        stamp = mint(b"a letter", Difficulty(6, nonces), deterministic=deterministic)
+        assert verify(b"a letter", stamp, Difficulty(6, nonces))
+
+
+def test_the_deterministic_search_counts_upwards() -> None:
+    """The stamp is made of nine-digit nonces in increasing order, always the same."""
+    first = mint(b"a letter", Difficulty(10, 4), deterministic=True)
+    assert first == mint(b"a letter", Difficulty(10, 4), deterministic=True)
+    assert list(first.nonces) == sorted(first.nonces)
+    assert {len(nonce) for nonce in first.nonces} == {9}
+    assert mint(b"", Difficulty(0, 3), deterministic=True).nonces == (
+        "000000000",
+        "000000001",
+        "000000002",
+    )
+
+
+@pytest.mark.parametrize("bits", [16, 24])
+def test_two_searches_find_different_stamps(bits: int) -> None:
+    """Without the deterministic order the nonces are drawn afresh for each search."""
+    assert mint(b"a letter", Difficulty(bits)) != mint(b"a letter", Difficulty(bits))
+
+
+@pytest.mark.parametrize("bits", [16, 24])
+def test_the_same_randomness_finds_the_same_stamp(bits: int) -> None:
+    """All randomness of a search comes from the source it is given."""
+    stamps = {mint(b"a letter", Difficulty(bits), random_bytes=seeded(7)) for _ in range(2)}
+    assert len(stamps) == 1
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "solves"),
+    [
+        pytest.param(Difficulty(16), 800, id="table-16"),
+        pytest.param(Difficulty(20), 400, id="table-20"),
+        pytest.param(Difficulty(12, 3), 200, id="table-of-three"),
+        pytest.param(Difficulty(24), 200, id="walk-24"),
+    ],
+)
+def test_the_work_is_what_the_birthday_paradox_asks(difficulty: Difficulty, solves: int) -> None:
+    """On average a search takes the expected number of hashes, not noticeably more or fewer."""
+    randomness = seeded(20)
+    work = statistics.fmean(
+        solve(b"letter %d" % count, difficulty, random_bytes=randomness).hashes
+        for count in range(solves)
+    )
+    assert 0.85 < work / expected_hashes(difficulty) < 1.15
+
+
+@pytest.mark.parametrize("data_length", [*range(36, 130), 5000])
+def test_a_nonce_costs_no_block_that_could_be_saved(data_length: int) -> None:
+    """The nonce fits into the last block of SHA-256 where enough digits fit at all."""
+    stamp = mint(bytes(data_length), Difficulty(8), random_bytes=seeded(data_length))
+    (length,) = {len(nonce) for nonce in stamp.nonces}
+    needed = 3 + 4
+    assert needed <= length <= 16
+
+    def blocks(nonce_length: int) -> int:
+        return (data_length + nonce_length + 9 + 63) // 64
+
+    assert blocks(length) == blocks(needed)
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+def test_large_data_are_stamped_in_any_buffer(
+    buffer: type[bytes | bytearray | memoryview],
+) -> None:
+    """A data block of 8 MiB gets its stamp, and is left as it was."""
+    block = bytes(range(256)) * (32 * 1024)
+    held = buffer(block)
+    stamp = mint(held, Difficulty(8), random_bytes=seeded(8))
+    assert verify(block, stamp, Difficulty(8))
+    assert held == block
+
+
+@pytest.mark.parametrize(
+    ("data", "difficulty", "deterministic"),
+    [
+        pytest.param(b"a letter", Difficulty(256), False, id="walk"),
+        pytest.param(b"a letter", Difficulty(255), True, id="count"),
+        pytest.param(b"a letter", Difficulty(128, 3), False, id="table"),
+        pytest.param(bytes(1024 * 1024), Difficulty(64), False, id="large-data"),
+    ],
+)
+def test_a_search_ends_when_cancelled(
+    data: bytes, difficulty: Difficulty, deterministic: bool
+) -> None:
+    """``cancel`` is asked again and again; a yes ends a search without hope at once."""
+    answers = iter([False] * 10 + [True])
+    with pytest.raises(MintCancelled, match=str(difficulty)) as stopped:
+        mint(data, difficulty, deterministic=deterministic, cancel=lambda: next(answers))
+    assert 10 <= stopped.value.hashes <= 10 * 1024
+    assert next(answers, None) is None
+
+
+def test_cancel_is_asked_before_each_try_on_large_data() -> None:
+    """Hashing 8 MiB takes milliseconds, so no second try is begun without asking."""
+    asked = 0
+
+    def count_the_question() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    solution = solve(
+        bytes(8 * 1024 * 1024),
+        Difficulty(4),
+        cancel=count_the_question,
+        random_bytes=seeded(4),
+    )
+    assert asked == solution.hashes
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_progress_rises_to_one(deterministic: bool) -> None:
+    """Progress is a probability: it never falls, comes in few steps, and ends at one."""
+    reports: list[float] = []
+    mint(
+        b"a letter",
+        Difficulty(32),
+        deterministic=deterministic,
+        progress=reports.append,
+        random_bytes=seeded(32),
+    )
+    assert reports == sorted(reports)
+    assert reports[0] == 0.0
+    assert reports[-1] == 1.0
+    steps = [later - earlier for earlier, later in itertools.pairwise(reports[:-1])]
+    assert all(step >= 0.0099 for step in steps)
