@@ -4,9 +4,10 @@ Exit codes are a promise to scripts: a class keeps its number. Codes below 10 be
 modules that know the user's directory and the servers.
 """
 
+from pathlib import Path
 from typing import ClassVar
 
-from sealmail_protocol.keys import KeyId
+from sealmail_protocol.keys import BlockKey, KeyId
 
 
 class ClientError(Exception):
@@ -82,7 +83,34 @@ class BadMessage(ClientError):
         self.reason = reason
 
 
+class BadPiece(BadMessage):
+    """One piece of a mail is missing or damaged: the piece under ``key`` must be fetched again."""
+
+    def __init__(self, key: BlockKey, reason: str) -> None:
+        super().__init__(f"its piece {key} {reason}")
+        self.key = key
+
+
 class CannotSeal(ClientError):
     """A mail cannot be packed as it was written: change what the text names."""
 
     exit_code = 17
+
+
+class SourceChanged(CannotSeal):
+    """A file was written to while it was being sealed: wait until it is finished."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        what = f"the file {path}" if path else "an attached file"
+        super().__init__(f"{what} changes while it is being sealed; send it when it is finished")
+        self.path = path
+
+
+class NoSuchAttachment(ClientError):
+    """The mail has no attachment of this name: `sealmail read` shows what it has."""
+
+    exit_code = 18
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the mail has no attachment {name!r}; reading it shows their names")
+        self.name = name

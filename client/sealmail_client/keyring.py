@@ -3,13 +3,15 @@
 Every call starts a gpg and blocks until it ends; large data goes from file to file.
 """
 
+import copy
 import io
 import logging
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import gnupg
 
@@ -29,9 +31,17 @@ from sealmail_protocol.keys import KeyId
 from sealmail_verify import BadSignature
 from sealmail_verify.evidence import read_key_block
 
-__all__ = ["Algorithm", "Keyring", "SignatureCheck"]
+__all__ = ["Algorithm", "Keyring", "Readable", "SignatureCheck"]
 
 Algorithm = Literal["ed25519", "rsa3072"]
+
+
+class Readable(Protocol):
+    """Bytes that are signed or sealed as they come; ``b""`` is their end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes."""
+
 
 # It writes its input to the debug log, and each refusal of gpg as a warning; ours are errors.
 logging.getLogger("gnupg").setLevel(logging.CRITICAL)
@@ -145,20 +155,29 @@ class Keyring:
         """Return ``text`` with a SHA-512 signature around it."""
         return self._sign(io.BytesIO(text.encode()), key_id, passphrase, clearsign=True).decode()
 
-    def sign_detached(self, path: Path, key_id: KeyId, passphrase: str | None) -> bytes:
-        """Return a binary SHA-512 signature over the file."""
-        with path.open("rb") as source:
-            return self._sign(source, key_id, passphrase, detach=True, binary=True)
+    def sign_detached(
+        self, source: Path | Readable, key_id: KeyId, passphrase: str | None
+    ) -> bytes:
+        """Return a binary SHA-512 signature over a file or stream."""
+        with _reading(source) as reader:
+            return self._sign(reader, key_id, passphrase, detach=True, binary=True)
 
     def verify_detached(self, signature: bytes, path: Path) -> SignatureCheck:
         """Check a binary signature over the file; signatures by weak hashes are invalid."""
         result = self._gpg.verify_file(io.BytesIO(signature), data_filename=str(path.absolute()))
         return judge_signature(Status.read(result.stderr))
 
-    def encrypt(self, source: Path | BinaryIO, target: Path, recipients: Sequence[KeyId]) -> None:
-        """Seal ``source`` to ``recipients``; the ciphertext in ``target`` names none of them."""
-        with source.open("rb") if isinstance(source, Path) else source as reader:
-            self._encrypt(reader, recipients, target)
+    def encrypt(self, source: Path | Readable, target: Path, recipients: Sequence[KeyId]) -> None:
+        """Seal ``source`` to ``recipients``; the ciphertext in ``target`` names none of them.
+
+        ``target`` is gone or whole afterwards.
+        """
+        try:
+            with _reading(source) as reader:
+                self._encrypt(reader, recipients, target)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
 
     def encrypt_bytes(self, content: bytes, recipients: Sequence[KeyId]) -> bytes:
         """Seal a few bytes as ``encrypt`` does."""
@@ -166,20 +185,31 @@ class Keyring:
 
     def decrypt(self, source: Path, target: Path, passphrase: str | None) -> None:
         """Open a seal into ``target``, which is gone or whole afterwards."""
-        limit = _SMALL_PLAINTEXT + _MAX_EXPANSION * source.stat().st_size
         try:
-            with source.open("rb") as reader:
-                length, _ = self._decrypt(reader, passphrase, limit, target)
-            if length is not None and target.stat().st_size != length:
-                raise GpgFailed("opening a seal", "the plaintext was not written whole")
+            with target.open("wb") as sink:
+                self.decrypt_to(source, sink.write, passphrase)
         except BaseException:
             target.unlink(missing_ok=True)
             raise
 
+    def decrypt_to(
+        self, source: Path, take: Callable[[bytes], object], passphrase: str | None
+    ) -> None:
+        """Open a seal and hand its content to ``take`` in chunks, as they are decrypted.
+
+        Until this returns, the content may be anybody's: only then is the seal known to be whole.
+        What ``take`` raises is raised here.
+        """
+        limit = _SMALL_PLAINTEXT + _MAX_EXPANSION * source.stat().st_size
+        with _reading(source) as reader:
+            self._decrypt(reader, passphrase, limit, take)
+
     def decrypt_bytes(self, sealed: bytes, passphrase: str | None) -> bytes:
         """Open a seal around a few bytes."""
         limit = _MAX_EXPANSION * max(1024, len(sealed))
-        return self._decrypt(io.BytesIO(sealed), passphrase, limit, None)[1]
+        content = io.BytesIO()
+        self._decrypt(io.BytesIO(sealed), passphrase, limit, content.write)
+        return content.getvalue()
 
     def close(self) -> None:
         """End the agent that gpg started for this home; it would outlive us."""
@@ -229,10 +259,11 @@ class Keyring:
             raise NoSuchKey(key_id, "has no part to seal to")
 
     def _sign(
-        self, source: BinaryIO, key_id: KeyId, passphrase: str | None, **form: bool
+        self, source: Readable, key_id: KeyId, passphrase: str | None, **form: bool
     ) -> bytes:
+        watched = _Watched(source)
         result = self._gpg.sign_file(
-            source,
+            watched,
             passphrase=_as_latin(passphrase),
             extra_args=[
                 *("--digest-algo", "SHA512", "--local-user", key_id.hex),
@@ -245,21 +276,23 @@ class Keyring:
             raise WrongPassphrase("signing")
         if status.has("INV_SGNR"):
             raise NoSuchKey(key_id, "cannot sign here")
+        watched.require_whole()
         if not status.has("SIG_CREATED"):
             raise GpgFailed("signing", status.last_remark)
         signed: bytes = result.data
         return signed
 
     def _encrypt(
-        self, reader: BinaryIO, recipients: Sequence[KeyId], target: Path | None
+        self, reader: Readable, recipients: Sequence[KeyId], target: Path | None
     ) -> bytes:
         if not recipients:
             raise ValueError("a seal needs a recipient")
         for key_id in recipients:
             self._require_sealable(key_id)
+        watched = _Watched(reader)
         try:
             result = self._gpg.encrypt_file(
-                reader,
+                watched,
                 [key_id.hex for key_id in recipients],
                 armor=False,
                 output=None if target is None else str(target.absolute()),
@@ -267,6 +300,7 @@ class Keyring:
             )
         except BrokenPipeError:
             raise GpgFailed("sealing", "it stopped before the end") from None
+        watched.require_whole()
         status = Status.read(result.stderr)
         if result.returncode != 0 or not status.has("END_ENCRYPTION"):
             raise GpgFailed("sealing", status.last_remark)
@@ -274,18 +308,28 @@ class Keyring:
         return sealed
 
     def _decrypt(
-        self, reader: BinaryIO, passphrase: str | None, limit: int, target: Path | None
-    ) -> tuple[int | None, bytes]:
-        """Return the length of the plaintext where gpg knows it, and what was not written."""
+        self,
+        reader: Readable,
+        passphrase: str | None,
+        limit: int,
+        take: Callable[[bytes], object],
+    ) -> None:
+        taker = _Taker(take)
+        # The library keeps the callback in its object, and several threads share ours.
+        gpg = copy.copy(self._gpg)
+        gpg.on_data = taker
+        watched = _Watched(reader)
         try:
-            result = self._gpg.decrypt_file(
-                reader,
+            result = gpg.decrypt_file(
+                watched,
                 passphrase=_as_latin(passphrase),
-                output=None if target is None else str(target.absolute()),
                 extra_args=[f"--max-output={limit}", *_without(passphrase)],
             )
         except BrokenPipeError:
             raise BadMessage("it is not one whole seal") from None
+        watched.require_whole()
+        if taker.error is not None:
+            raise taker.error
         status = Status.read(result.stderr)
         # The exit status tells little: each own key that was tried in vain makes it a failure.
         if not (status.has("DECRYPTION_OKAY") and status.has("GOODMDC")):
@@ -294,10 +338,9 @@ class Keyring:
             raise BadMessage(f"it unpacks to more than {limit} bytes")
         if any("handle plaintext failed" in remark for remark in status.remarks):
             raise GpgFailed("opening a seal", status.last_remark)
-        if len(status.all("PLAINTEXT")) != 1:
-            raise BadMessage("it is not one whole seal")
         lengths = status.all("PLAINTEXT_LENGTH")
-        return (int(lengths[0][0]) if lengths else None), result.data
+        if len(status.all("PLAINTEXT")) != 1 or (lengths and int(lengths[0][0]) != taker.taken):
+            raise BadMessage("it is not one whole seal")
 
     def _explain_closed(self, status: Status, passphrase: str | None) -> None:
         """Raise the reason why a seal did not open."""
@@ -318,6 +361,58 @@ class Keyring:
         except WrongPassphrase:
             return False
         return True
+
+
+class _Watched:
+    """A source that remembers why reading failed.
+
+    The library ends gpg's input there, as if the source were whole, and may tell nobody.
+    """
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        self._error: Exception | None = None
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            return self._source.read(size)
+        except Exception as error:
+            self._error = error
+            return b""
+
+    def require_whole(self) -> None:
+        """Raise what stopped the reading, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+
+class _Taker:
+    """Passes on what gpg writes, and remembers why that failed; gpg is drained all the same."""
+
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self._take = take
+        self.taken = 0
+        self.error: Exception | None = None
+
+    def __call__(self, chunk: bytes) -> bool:
+        self.taken += len(chunk)
+        if chunk and self.error is None:
+            try:
+                self._take(chunk)
+            except Exception as error:
+                self.error = error
+        # The library keeps no copy of what was taken.
+        return False
+
+
+@contextmanager
+def _reading(source: Path | Readable) -> Iterator[Readable]:
+    """Open a file, and close it again; a stream belongs to its owner."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            yield file
+    else:
+        yield source
 
 
 def _plain_name(name: str) -> str:

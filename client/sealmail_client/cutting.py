@@ -1,0 +1,108 @@
+"""Sealed bytes as pieces that travel one by one, and back: a piece becomes a data block."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from sealmail_client.errors import BadMessage, BadPiece
+from sealmail_protocol.keys import BlockKey, DataKeyHasher
+
+# The size of a data block by convention; originals take no larger ones.
+PIECE_SIZE = 8 * 1024 * 1024
+_CHUNK = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of the sealed file, and the key it is stored under."""
+
+    key: BlockKey
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutMessage:
+    """All pieces in order; ``message_hash`` is over them together."""
+
+    message_hash: BlockKey
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PieceFile:
+    """A received piece, kept in a file of its own."""
+
+    key: BlockKey
+    path: Path
+
+
+def cut(sealed: Path, block_size: int = PIECE_SIZE) -> CutMessage:
+    """Return the pieces of a sealed file, reading it once."""
+    if block_size < 1:
+        raise ValueError("a piece has at least one byte")
+    whole = DataKeyHasher()
+    pieces: list[Piece] = []
+    with sealed.open("rb") as source:
+        offset = 0
+        while True:
+            part, size = DataKeyHasher(), 0
+            for chunk in _chunks(source, block_size):
+                whole.update(chunk)
+                part.update(chunk)
+                size += len(chunk)
+            if size == 0:
+                break
+            pieces.append(Piece(part.key(), offset, size))
+            offset += size
+    return CutMessage(whole.key(), tuple(pieces))
+
+
+def read_piece(sealed: Path, piece: Piece) -> bytes:
+    """Return the bytes of one piece; a file that is not the one that was cut is refused."""
+    with sealed.open("rb") as source:
+        source.seek(piece.offset)
+        data = source.read(piece.size)
+    if len(data) != piece.size:
+        raise BadPiece(piece.key, "is not in the sealed file any more")
+    return data
+
+
+def join(pieces: Iterable[PieceFile], message_hash: BlockKey, target: Path) -> None:
+    """Write the pieces behind each other into ``target``, which is whole or gone afterwards.
+
+    A piece that is missing or does not fit its key is a ``BadPiece`` with that key.
+    """
+    whole = DataKeyHasher()
+    try:
+        with target.open("wb") as sink:
+            for piece in pieces:
+                _append(piece, whole, sink)
+        if whole.key() != message_hash:
+            raise BadMessage("its pieces together do not fit the MessageHash")
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _append(piece: PieceFile, whole: DataKeyHasher, sink: BinaryIO) -> None:
+    part = DataKeyHasher()
+    try:
+        source = piece.path.open("rb")
+    except FileNotFoundError:
+        raise BadPiece(piece.key, "is missing") from None
+    with source:
+        while chunk := source.read(_CHUNK):
+            part.update(chunk)
+            whole.update(chunk)
+            sink.write(chunk)
+    if part.key() != piece.key:
+        raise BadPiece(piece.key, "is damaged")
+
+
+def _chunks(source: BinaryIO, size: int) -> Iterator[bytes]:
+    """Read the next ``size`` bytes, or what there is of them."""
+    while size > 0 and (chunk := source.read(min(size, _CHUNK))):
+        size -= len(chunk)
+        yield chunk
