@@ -1,5 +1,6 @@
 """Whose key is whose: trust on first use, and the user's word on everything after."""
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -119,14 +120,22 @@ class Correspondents:
 
     def announcement(self, key_id: KeyId) -> KeyAnnouncement | None:
         """Return the newest announcement of ``key_id`` seen; ``KeyRevoked`` if it is."""
-        row = self._database.row("SELECT * FROM announcement WHERE key_id = ?", key_id.hex)
+        row = self._announced(key_id)
+        if row is not None and row["revoked"]:
+            raise KeyRevoked(f"the key {key_id} is revoked: its owner must send you a new one")
+        return self.newest(key_id)
+
+    def newest(self, key_id: KeyId) -> KeyAnnouncement | None:
+        """Return the newest announcement of ``key_id`` seen, revoked or not."""
+        row = self._announced(key_id)
         if row is None:
             return None
-        if row["revoked"]:
-            raise KeyRevoked(f"the key {key_id} is revoked: its owner must send you a new one")
         block = parse_block(row["block"])
         assert isinstance(block, KeyAnnouncement)  # noqa: S101 - only such are written
         return block
+
+    def _announced(self, key_id: KeyId) -> sqlite3.Row | None:
+        return self._database.row("SELECT * FROM announcement WHERE key_id = ?", key_id.hex)
 
     def _remember(self, found: FoundKey) -> None:
         # A revocation stays whatever comes later; else the newest wins.

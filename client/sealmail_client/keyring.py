@@ -146,6 +146,14 @@ class Keyring:
             raise BadKey("no self-signature of it is good")
         return block.key_id
 
+    def has(self, key_id: KeyId) -> bool:
+        """Return whether the public key is here."""
+        try:
+            self._require(key_id)
+        except NoSuchKey:
+            return False
+        return True
+
     def own_keys(self) -> tuple[KeyId, ...]:
         """List the primary keys whose secret part is here."""
         listed = self._gpg.list_keys(secret=True)

@@ -134,6 +134,15 @@ class Outbox:
         """Return every message, oldest first."""
         return tuple(map(self._message, self._database.rows("SELECT * FROM outgoing ORDER BY id")))
 
+    def unfinished(self) -> tuple[OutgoingMessage, ...]:
+        """Return the messages for which something is left to do, oldest first."""
+        rows = self._database.rows(
+            "SELECT * FROM outgoing WHERE NOT filed OR EXISTS (SELECT 1 FROM outgoing_recipient"
+            " WHERE message = id AND state NOT IN (?, ?)) ORDER BY id",
+            *ENDED,
+        )
+        return tuple(map(self._message, rows))
+
     def one(self, number: int) -> OutgoingMessage:
         """Return the message with this number."""
         row = self._database.row("SELECT * FROM outgoing WHERE id = ?", number)
@@ -213,7 +222,7 @@ class Outbox:
 
     def expire(self, now: datetime) -> None:
         """End what no server keeps any more."""
-        for message in self.all():
+        for message in self.unfinished():
             born = message.date or message.composed
             if now - born < LIFETIME:
                 continue

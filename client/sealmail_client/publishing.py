@@ -87,7 +87,7 @@ class Publisher:
         own: OwnBlocks,
         settings: Settings,
         keyring: Keyring,
-        passphrase: str | None,
+        passphrase: Callable[[], str | None],
         clock: Callable[[], datetime],
         watcher: Watcher,
     ) -> None:
@@ -158,6 +158,6 @@ class Publisher:
 
     async def _signed(self, text: str) -> object:
         signed = await asyncio.to_thread(
-            self._keyring.clear_sign, text, self._settings.key_id, self._passphrase
+            self._keyring.clear_sign, text, self._settings.key_id, self._passphrase()
         )
         return parse_block(signed.encode())

@@ -39,9 +39,10 @@ def seal(
     passphrase: str | None,
     readers: Sequence[KeyId],
     target: Path,
-) -> None:
-    """Sign the letter and seal it to ``readers``; ``target`` is whole and durable afterwards.
+) -> bytes:
+    """Sign the letter, seal it to ``readers`` and return the signature.
 
+    ``target`` is whole and durable afterwards.
     The ZIP is made twice, once to be signed and once to be sealed. If a file changed in
     between, both are done again, and at last ``SourceChanged`` is raised.
     """
@@ -50,7 +51,7 @@ def seal(
     try:
         for attempt in range(1, MAX_TRIES + 1):
             try:
-                _seal_once(letter, keyring, signer, passphrase, readers, unfinished)
+                signature = _seal_once(letter, keyring, signer, passphrase, readers, unfinished)
                 break
             except SourceChanged:
                 if attempt == MAX_TRIES:
@@ -60,6 +61,7 @@ def seal(
         unfinished.unlink(missing_ok=True)
         raise
     sync_file(target)
+    return signature
 
 
 def open_seal(
@@ -94,7 +96,7 @@ def _seal_once(
     passphrase: str | None,
     readers: Sequence[KeyId],
     target: Path,
-) -> None:
+) -> bytes:
     before = _marks(letter)
     signed = _LetterStream(letter)
     signature = keyring.sign_detached(signed, signer, passphrase)
@@ -104,6 +106,7 @@ def _seal_once(
     keyring.encrypt(sealed, target, readers)
     if _marks(letter) != before or signed.digest() != sealed.digest():
         raise SourceChanged
+    return signature
 
 
 def _marks(letter: Letter) -> tuple[tuple[int, int], ...]:

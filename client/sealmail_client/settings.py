@@ -31,7 +31,7 @@ class AuthKey:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The content of ``config.toml``."""
+    """The content of ``config.toml``; ``passphrase`` tells whether the key is locked by one."""
 
     key_id: KeyId
     name: str
@@ -39,6 +39,7 @@ class Settings:
     transport: Transport
     mailboxes: tuple[str, ...] = DEFAULT_MAILBOXES
     price: Difficulty = DEFAULT_PRICE
+    passphrase: bool = True
     allow_private_targets: bool = False
 
     def __post_init__(self) -> None:
@@ -65,6 +66,7 @@ class Settings:
             "transport": json.dumps(str(self.transport)),
             "mailboxes": json.dumps(list(self.mailboxes)),
             "price": json.dumps(str(self.price)),
+            "passphrase": json.dumps(self.passphrase),
             "allow_private_targets": json.dumps(self.allow_private_targets),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
@@ -87,7 +89,8 @@ class Settings:
                 transport=Transport.parse(_text(rows, "transport")),
                 mailboxes=tuple(str(name) for name in rows["mailboxes"]),
                 price=Difficulty.parse(_text(rows, "price")),
-                allow_private_targets=rows["allow_private_targets"] is True,
+                passphrase=_switch(rows, "passphrase"),
+                allow_private_targets=_switch(rows, "allow_private_targets"),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
@@ -97,4 +100,11 @@ def _text(rows: dict[str, object], name: str) -> str:
     value = rows[name]
     if not isinstance(value, str):
         raise ValueError(f"{name} is not a text")
+    return value
+
+
+def _switch(rows: dict[str, object], name: str) -> bool:
+    value = rows[name]
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false")
     return value

@@ -5,8 +5,20 @@ from pathlib import Path
 import click
 from platformdirs import user_data_path
 
+from sealmail_client.cli.acks import acks
+from sealmail_client.cli.fetch import fetch
+from sealmail_client.cli.init import init
+from sealmail_client.cli.key import key
+from sealmail_client.cli.mail import list_mail, read, save
+from sealmail_client.cli.outbox import outbox
+from sealmail_client.cli.program import Program
+from sealmail_client.cli.send import send
+from sealmail_client.profile import Home
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99})
+
+@click.group(
+    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99}
+)
 @click.version_option(package_name="sealmail", prog_name="sealmail")
 @click.option(
     "--home",
@@ -18,4 +30,8 @@ from platformdirs import user_data_path
 @click.pass_context
 def main(context: click.Context, home: Path) -> None:
     """Write, seal, send, receive and verify mail that only its readers can open."""
-    context.obj = home
+    context.obj = Home(home.absolute())
+
+
+for _command in (init, key, send, fetch, list_mail, read, save, outbox, acks):
+    main.add_command(_command)

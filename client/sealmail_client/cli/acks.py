@@ -1,0 +1,26 @@
+"""``sealmail acks``: who has opened what we sent."""
+
+import asyncio
+
+import click
+
+from sealmail_client.acknowledgments import look_for_acknowledgments
+from sealmail_client.cli.outbox import message_row, tell_messages
+from sealmail_client.cli.program import desk_of, json_option, show
+from sealmail_client.desk import Desk
+
+
+@click.command()
+@json_option
+@click.pass_context
+def acks(context: click.Context, as_json: bool) -> None:
+    """Ask the home server which messages were received, and show all that were sent."""
+    with desk_of(context) as desk:
+        asyncio.run(_ask(desk))
+        messages = desk.outbox.all()
+        show([message_row(one) for one in messages], as_json, lambda: tell_messages(messages))
+
+
+async def _ask(desk: Desk) -> None:
+    async with desk.servers.home() as peer:
+        await look_for_acknowledgments(desk, peer)

@@ -1,0 +1,88 @@
+"""What all commands share: errors that end in an exit code, progress, JSON, the desk."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sealmail_client.desk import Desk, open_desk
+from sealmail_client.errors import ClientError
+from sealmail_client.profile import Home
+from sealmail_client.progress import Nobody, Report, Watcher
+from sealmail_net.errors import NetworkError
+from sealmail_verify import Undecided
+
+# A network that fails is worth another try, unlike a wrong wish.
+NETWORK_EXIT_CODE = 3
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+class Program(click.Group):
+    """Commands whose errors are told to the user as one text and an exit code."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a command; what is expected to go wrong does so without a traceback."""
+        try:
+            return super().invoke(context)
+        except ClientError as error:
+            _fail(error, error.exit_code)
+        except (NetworkError, Undecided) as error:
+            _fail(error, NETWORK_EXIT_CODE)
+
+
+def _fail(error: Exception, exit_code: int) -> None:
+    click.echo(f"sealmail: {error}", err=True)
+    sys.exit(exit_code)
+
+
+class Bars:
+    """Shows tasks as bars on a terminal's error stream."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @contextmanager
+    def task(self, label: str) -> Iterator[Report]:
+        """Show one task as long as the context lasts."""
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            shown = progress.add_task(label, total=1.0)
+            yield lambda done: progress.update(shown, completed=done)
+
+
+def watcher() -> Watcher:
+    """Return bars for a user at a terminal, nothing for a pipe."""
+    return Bars(Console(stderr=True)) if sys.stderr.isatty() else Nobody()
+
+
+def desk_of(context: click.Context, *, alone: bool = True) -> AbstractContextManager[Desk]:
+    """Open the desk of the home that the program was started with."""
+    home: Home = context.obj
+    return open_desk(home, alone=alone, watcher=watcher())
+
+
+def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:
+    """Print ``value`` as JSON, or let ``tell`` print it for people."""
+    if as_json:
+        click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    else:
+        tell()
+
+
+def readable(text: str) -> str:
+    """Return text of strangers without what could steer a terminal."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+
+
+def tell_doubts(doubts: tuple[str, ...] | list[str]) -> None:
+    """Print what was left out and why, apart from the result."""
+    for doubt in doubts:
+        click.echo(f"note: {readable(doubt)}", err=True)

@@ -1,0 +1,38 @@
+"""What is typed on the command line, read into values at once."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import click
+
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import ServerAddress, normal_address
+from sealmail_protocol.keys import KeyId
+
+T = TypeVar("T")
+
+
+class Parsed(click.ParamType[T], Generic[T]):
+    """A value that ``parse`` reads; what it refuses with ``ValueError`` is told to the user."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> T:
+        """Read a text; a default that is a value already stays as it is."""
+        if not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
+ADDRESS = Parsed("ADDRESS", normal_address)
+SERVER = Parsed("HOST:PORT", ServerAddress.parse)
+PRICE = Parsed("bd,BITS,N", Difficulty.parse)
+# Fingerprints are often written in groups of four.
+KEY_ID = Parsed("KEYID", lambda text: KeyId.from_hex("".join(text.split())))

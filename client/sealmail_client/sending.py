@@ -1,0 +1,281 @@
+"""What moves a message through the outbox: seal, stamp and send. Every step may be repeated."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from sealmail_client.cutting import Piece, read_piece
+from sealmail_client.desk import Desk
+from sealmail_client.errors import ClientError
+from sealmail_client.folders import Envelope, Folder, SignatureState
+from sealmail_client.outbox import OutgoingBlock, OutgoingMessage, OutgoingRecipient, Stage
+from sealmail_client.posting import NotTaken, Peer
+from sealmail_client.progress import mint_watched
+from sealmail_client.writing import SealedFiles, SealOrder
+from sealmail_net.errors import NetworkError
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
+from sealmail_protocol.compose import make_announcement, make_data_header
+from sealmail_protocol.keys import BlockKey, mailbox_key
+from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_protocol.stamps import data_challenge_prefix, message_challenge
+
+# A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
+MAX_CLIMB = 12
+# A demand that climbs while we pay it may climb again, but not for ever.
+_MAX_PAYMENTS = 3
+
+
+class Sender:
+    """Works on the messages in the outbox of one desk."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        dice: random.Random | None = None,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._desk = desk
+        self._dice = dice or random.SystemRandom()
+        self._random_bytes = random_bytes
+        # Which data each server has taken from us: recipients who share one share the data.
+        self._taken: set[tuple[ServerAddress, BlockKey]] = set()
+
+    async def work(self) -> None:
+        """Bring every message as far as it can get now."""
+        self._desk.outbox.expire(self._desk.clock())
+        for message in self._desk.outbox.unfinished():
+            await self.advance(message.number)
+
+    async def advance(self, number: int) -> OutgoingMessage:
+        """Bring one message as far as it can get now; what fails is noted with it."""
+        for stage, step in (
+            (Stage.COMPOSED, self._seal),
+            (Stage.SEALED, self._stamp),
+            (Stage.STAMPED, self._send),
+        ):
+            message = self._desk.outbox.one(number)
+            waiting = message.at(stage)
+            if not waiting:
+                continue
+            try:
+                await step(message)
+            except ClientError as error:
+                for recipient in waiting:
+                    self._desk.outbox.record_trouble(number, recipient.key_id, str(error))
+                break
+        await self._file_copy(self._desk.outbox.one(number))
+        return self._desk.outbox.one(number)
+
+    # Sealing.
+
+    async def _seal(self, message: OutgoingMessage) -> None:
+        desk = self._desk
+        order = SealOrder.of(
+            desk.settings,
+            message.draft,
+            {one.key_id: self._announcement(one) for one in message.recipients},
+            desk.own_blocks.announcement(),
+            desk.clock(),
+            self._random_bytes,
+        )
+        with desk.watcher.task("sealing"):
+            sealed = await asyncio.to_thread(
+                order.carry_out, self._files(message), desk.keyring, desk.passphrase
+            )
+        blocks = tuple(
+            OutgoingBlock(position, piece.key, piece.size, None)
+            for position, piece in enumerate(sealed.pieces)
+        )
+        desk.outbox.record_sealed(
+            message.number, order.date, sealed.message_hash, blocks, order.ack_keys
+        )
+
+    # Stamping.
+
+    async def _stamp(self, message: OutgoingMessage) -> None:
+        for block in message.blocks:
+            if block.header is None:
+                await self._stamp_data(message, block)
+        message = self._desk.outbox.one(message.number)
+        for recipient in message.at(Stage.SEALED):
+            announcement = self._announcement(recipient)
+            mailbox = self._dice.choice(announcement.mailboxes)
+            await self._pay(message, recipient, mailbox, _asked_by(announcement))
+
+    async def _stamp_data(self, message: OutgoingMessage, block: OutgoingBlock) -> None:
+        date = _dated(message)
+        data = await asyncio.to_thread(self._data, message, block)
+        floor = BLOCK_POLICY[BlockType.DATA].server_stamp
+        label = f"stamping block {block.position + 1} of {len(message.blocks)}"
+        stamp = await mint_watched(
+            data_challenge_prefix(date) + data, floor, label, self._desk.watcher
+        )
+        header = make_data_header(date, stamp, block.size)
+        self._desk.outbox.record_data_stamp(message.number, block.position, header)
+
+    async def _pay(
+        self,
+        message: OutgoingMessage,
+        recipient: OutgoingRecipient,
+        mailbox: str,
+        price: Difficulty,
+    ) -> MessageAnnouncement:
+        """Mint what is asked for a place in ``mailbox``, and record the announcement."""
+        date, message_hash = _dated(message), _hashed(message)
+        keys = tuple(block.key for block in message.blocks)
+        stamped = message_challenge(recipient.key_id, message_hash, date, keys)
+        label = f"stamping for {recipient.address}"
+        stamp = await mint_watched(stamped, price, label, self._desk.watcher)
+        announcement = make_announcement(
+            date, stamp, recipient.key_id, mailbox, keys, message_hash
+        )
+        self._desk.outbox.record_stamped(message.number, recipient.key_id, announcement)
+        return announcement
+
+    # Sending.
+
+    async def _send(self, message: OutgoingMessage) -> None:
+        for recipient in message.at(Stage.STAMPED):
+            servers = self._announcement(recipient).transport.servers
+            reasons = await self._send_to_group(message, recipient, servers)
+            if reasons:
+                self._desk.outbox.record_trouble(
+                    message.number, recipient.key_id, "; ".join(reasons)
+                )
+
+    async def _send_to_group(
+        self,
+        message: OutgoingMessage,
+        recipient: OutgoingRecipient,
+        servers: Sequence[ServerAddress],
+    ) -> list[str]:
+        """Try the servers of a group in random order; return why none took the message."""
+        order = self._dice.sample(servers, len(servers))
+        reasons = []
+        for server in order:
+            try:
+                async with self._desk.servers.deliver((server,)) as peer:
+                    trouble = await self._hand_over(message, recipient, peer)
+            except NetworkError as error:
+                trouble = str(error)
+            if trouble is None:
+                self._desk.outbox.record_sent(
+                    message.number, recipient.key_id, str(server), self._desk.clock()
+                )
+                return []
+            reasons.append(f"{server}: {trouble}")
+        return reasons or ["it is reached through the DHT only, which this version cannot"]
+
+    async def _hand_over(
+        self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
+    ) -> str | None:
+        """Give one server the data, then the announcement; return why it did not take them."""
+        with self._desk.watcher.task(f"sending to {peer.server.address}") as report:
+            for block in message.blocks:
+                outcome = await self._post_data(message, block, peer)
+                if outcome is not None:
+                    return outcome
+                report((block.position + 1) / len(message.blocks))
+        return await self._post_announcement(message, recipient, peer)
+
+    async def _post_data(
+        self, message: OutgoingMessage, block: OutgoingBlock, peer: Peer
+    ) -> str | None:
+        place = (peer.server.address, block.key)
+        if place in self._taken:
+            return None
+        assert block.header is not None  # noqa: S101 - stamped before it is sent
+        data = await asyncio.to_thread(self._data, message, block)
+        outcome = await peer.post_data(block.key, block.header, (data,))
+        if isinstance(outcome, NotTaken):
+            return outcome.reason
+        self._taken.add(place)
+        return None
+
+    async def _post_announcement(
+        self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
+    ) -> str | None:
+        announcement = recipient.announcement
+        assert announcement is not None  # noqa: S101 - stamped before it is sent
+        price = _asked_by(self._announcement(recipient))
+        reason = ""
+        for _ in range(_MAX_PAYMENTS):
+            key = mailbox_key(announcement.mailbox, recipient.key_id)
+            outcome = await peer.post(key, announcement)
+            if not isinstance(outcome, NotTaken):
+                return None
+            reason, demand = outcome.reason, outcome.demand
+            if demand is None:
+                return reason
+            if demand.bits > price.bits + MAX_CLIMB:
+                return f"{reason}, far above the price of {price}"
+            announcement = await self._pay(message, recipient, announcement.mailbox, demand)
+        return reason
+
+    # The user's own copy.
+
+    async def _file_copy(self, message: OutgoingMessage) -> None:
+        """File sent mail once it has left for everybody; let the sealed bytes go at the end."""
+        desk, files = self._desk, self._files(message)
+        if message.at(Stage.COMPOSED, Stage.SEALED, Stage.STAMPED) or message.date is None:
+            return
+        if not message.filed:
+            signature = await asyncio.to_thread(files.signature.read_bytes)
+            desk.folders.file(self._envelope(message), files.zip_file, signature, desk.clock())
+            desk.outbox.record_filed(message.number)
+        if message.ended:
+            await asyncio.to_thread(files.remove)
+
+    def _envelope(self, message: OutgoingMessage) -> Envelope:
+        settings, date = self._desk.settings, _dated(message)
+        return Envelope(
+            folder=Folder.SENT,
+            unique_id=message.draft.unique_id,
+            message_hash=_hashed(message),
+            sender=settings.user_id,
+            sender_key=settings.key_id,
+            recipients=tuple(addressee.user_id for addressee in message.draft.addressees),
+            subject=message.draft.subject,
+            date=date,
+            signature=SignatureState.VALID,
+            remark="",
+            checked=date,
+        )
+
+    # What a message is made of.
+
+    def _announcement(self, recipient: OutgoingRecipient) -> KeyAnnouncement:
+        announcement = self._desk.correspondents.announcement(recipient.key_id)
+        if announcement is None:
+            raise ClientError(f"the key {recipient.key_id} is not in the address book any more")
+        return announcement
+
+    def _data(self, message: OutgoingMessage, block: OutgoingBlock) -> bytes:
+        offset = sum(other.size for other in message.blocks[: block.position])
+        piece = Piece(block.key, offset, block.size)
+        return read_piece(self._files(message).sealed, piece)
+
+    def _files(self, message: OutgoingMessage) -> SealedFiles:
+        return SealedFiles(self._desk.home.outgoing / str(message.number))
+
+
+def _asked_by(announcement: KeyAnnouncement) -> Difficulty:
+    """Return the owner's price, which no server lets be lower than its floor."""
+    floor = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
+    price = announcement.price
+    return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
+
+
+def _dated(message: OutgoingMessage) -> datetime:
+    assert message.date is not None  # noqa: S101 - recorded with the seal
+    return message.date
+
+
+def _hashed(message: OutgoingMessage) -> BlockKey:
+    assert message.message_hash is not None  # noqa: S101 - recorded with the seal
+    return message.message_hash
