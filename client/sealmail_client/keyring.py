@@ -132,6 +132,13 @@ class Keyring:
         armored: str = self._gpg.export_keys(key_id.hex, minimal=True)
         return armored
 
+    def revocation_certificate(self, key_id: KeyId) -> Path:
+        """Return the file that revokes an own key once its first line is made usable."""
+        path = self.home / "openpgp-revocs.d" / f"{key_id.hex}.rev"
+        if not path.is_file():
+            raise NoSuchKey(key_id, "has no revocation certificate here")
+        return path
+
     def import_public(self, armored: str) -> KeyId:
         """Take over exactly one public key; the signatures of others on it are dropped."""
         try:
@@ -331,6 +338,9 @@ class Keyring:
         if taker.error is not None:
             raise taker.error
         status = Status.read(result.stderr)
+        # Whoever knows a password could have sealed it, and gpg tries ours for it.
+        if status.has("NEED_PASSPHRASE_SYM"):
+            raise BadMessage("it is sealed with a password, not to a key")
         # The exit status tells little: each own key that was tried in vain makes it a failure.
         if not (status.has("DECRYPTION_OKAY") and status.has("GOODMDC")):
             self._explain_closed(status, passphrase)
@@ -360,6 +370,9 @@ class Keyring:
             self._sign(io.BytesIO(b""), key_id, passphrase, detach=True, binary=True)
         except WrongPassphrase:
             return False
+        except NoSuchKey:
+            # It is revoked or has expired: whether the passphrase is right cannot be found out.
+            return True
         return True
 
 
