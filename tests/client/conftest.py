@@ -30,10 +30,17 @@ def short_directory() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+def quick_home(path: Path) -> Path:
+    """Make a GnuPG home whose agent does not measure first how slow passphrases should be."""
+    path.mkdir(mode=0o700)
+    (path / "gpg-agent.conf").write_text("s2k-count 65536\n")
+    return path
+
+
 @pytest.fixture(scope="session")
 def amy(short_directory: Path) -> Iterator[Correspondent]:
     """Return a correspondent whose key has a passphrase."""
-    with Keyring(short_directory / "amy") as keyring:
+    with Keyring(quick_home(short_directory / "amy")) as keyring:
         key_id = keyring.create("Amy Alien", "amy@a.example", "grüne Männchen")
         yield Correspondent(keyring, key_id, "Amy Alien <amy@a.example>", "grüne Männchen")
 
@@ -41,7 +48,7 @@ def amy(short_directory: Path) -> Iterator[Correspondent]:
 @pytest.fixture(scope="session")
 def bob(short_directory: Path, amy: Correspondent) -> Iterator[Correspondent]:
     """Return a correspondent without passphrase, who knows Amy, and whom she knows."""
-    with Keyring(short_directory / "bob") as keyring:
+    with Keyring(quick_home(short_directory / "bob")) as keyring:
         key_id = keyring.create("Bob Builder", "bob@b.example", None)
         amy.keyring.import_public(keyring.public_key(key_id))
         keyring.import_public(amy.keyring.public_key(amy.key_id))
