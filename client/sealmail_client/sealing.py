@@ -121,13 +121,12 @@ class _LetterStream:
     def __init__(self, letter: Letter, head: bytes = b"") -> None:
         self._digest = hashlib.sha256()
         self._chunks = self._digested(zip_chunks(letter))
-        self._ready = bytearray(head)
+        self._ready = head
 
     def read(self, size: int, /) -> bytes:
-        while len(self._ready) < size and (chunk := next(self._chunks, b"")):
-            self._ready += chunk
-        data = bytes(self._ready[:size])
-        del self._ready[:size]
+        if not self._ready:
+            self._ready = next(self._chunks, b"")
+        data, self._ready = self._ready[:size], self._ready[size:]
         return data
 
     def digest(self) -> bytes:
