@@ -25,6 +25,7 @@ from sealmail_client.errors import (
 )
 from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
 from sealmail_client.gpg_streams import Readable, WatchedSink, WatchedSource, reading
+from sealmail_client.safe_files import create_private
 from sealmail_protocol.addresses import normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
@@ -184,8 +185,9 @@ class Keyring:
 
     def decrypt(self, source: Path, target: Path, passphrase: str | None) -> None:
         """Open a seal into ``target``, which is gone or whole afterwards."""
+        target.unlink(missing_ok=True)
         try:
-            with target.open("wb") as sink:
+            with create_private(target) as sink:
                 self.decrypt_to(source, sink.write, passphrase)
         except BaseException:
             target.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from sealmail_client.headers import Header, Place
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import Letter
 from sealmail_client.message_zip import MAX_SIGNATURE_BYTES, zip_chunks
-from sealmail_client.safe_files import sync_file
+from sealmail_client.safe_files import create_private, sync_file
 from sealmail_protocol.keys import KeyId
 
 # A file that changed three times in a row is being written to: trying on would not end.
@@ -67,8 +67,9 @@ def open_seal(
 ) -> OpenedSeal:
     """Open a seal into ``message.zip`` in ``directory``, which belongs to this mail alone."""
     zip_file = directory / "message.zip"
+    zip_file.unlink(missing_ok=True)
     try:
-        with zip_file.open("wb") as target:
+        with create_private(zip_file) as target:
             splitter = _Splitter(target)
             keyring.decrypt_to(sealed, splitter.take, passphrase)
             signature = splitter.signature()

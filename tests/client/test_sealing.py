@@ -99,6 +99,7 @@ def test_a_letter_is_sealed_cut_joined_opened_and_verified(
     check = bob.keyring.verify_detached(opened.signature, opened.zip_file)
     assert check.valid
     assert check.signer == amy.key_id
+    assert opened.zip_file.stat().st_mode & 0o777 == 0o600
     received = open_letter(opened.zip_file)
     assert received.header == letter.header
     assert received.text == "Grüße"
