@@ -12,7 +12,8 @@ from sealmail_verify.packets import hash_name
 _PREFIX = "[GNUPG:] "
 # gpg's error codes carry their source in the upper bits.
 _CODE_MASK = 0xFFFF
-_BAD_PASSPHRASE = 11
+# A bad passphrase, and none where one is needed.
+_PASSPHRASE_CODES: Final = frozenset({11, 177})
 # Signature over bytes as they are; one over a text would let line ends be changed.
 _BINARY = "00"
 
@@ -68,7 +69,7 @@ class Status:
     @property
     def wrong_passphrase(self) -> bool:
         """Return whether a secret key could not be unlocked."""
-        return any(code & _CODE_MASK == _BAD_PASSPHRASE for code in self._error_codes())
+        return any(code & _CODE_MASK in _PASSPHRASE_CODES for code in self._error_codes())
 
     @property
     def last_remark(self) -> str:

@@ -8,10 +8,9 @@ import io
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import gnupg
 
@@ -25,6 +24,8 @@ from sealmail_client.errors import (
     WrongPassphrase,
 )
 from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
+from sealmail_client.gpg_streams import Readable, WatchedSink, WatchedSource, reading
+from sealmail_client.safe_files import create_private
 from sealmail_protocol.addresses import normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
@@ -34,14 +35,6 @@ from sealmail_verify.evidence import read_key_block
 __all__ = ["Algorithm", "Keyring", "Readable", "SignatureCheck"]
 
 Algorithm = Literal["ed25519", "rsa3072"]
-
-
-class Readable(Protocol):
-    """Bytes that are signed or sealed as they come; ``b""`` is their end."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes."""
-
 
 # It writes its input to the debug log, and each refusal of gpg as a warning; ours are errors.
 logging.getLogger("gnupg").setLevel(logging.CRITICAL)
@@ -132,6 +125,13 @@ class Keyring:
         armored: str = self._gpg.export_keys(key_id.hex, minimal=True)
         return armored
 
+    def revocation_certificate(self, key_id: KeyId) -> Path:
+        """Return the file that revokes an own key once its first line is made usable."""
+        path = self.home / "openpgp-revocs.d" / f"{key_id.hex}.rev"
+        if not path.is_file():
+            raise NoSuchKey(key_id, "has no revocation certificate here")
+        return path
+
     def import_public(self, armored: str) -> KeyId:
         """Take over exactly one public key; the signatures of others on it are dropped."""
         try:
@@ -167,7 +167,7 @@ class Keyring:
         self, source: Path | Readable, key_id: KeyId, passphrase: str | None
     ) -> bytes:
         """Return a binary SHA-512 signature over a file or stream."""
-        with _reading(source) as reader:
+        with reading(source) as reader:
             return self._sign(reader, key_id, passphrase, detach=True, binary=True)
 
     def verify_detached(self, signature: bytes, path: Path) -> SignatureCheck:
@@ -181,7 +181,7 @@ class Keyring:
         ``target`` is gone or whole afterwards.
         """
         try:
-            with _reading(source) as reader:
+            with reading(source) as reader:
                 self._encrypt(reader, recipients, target)
         except BaseException:
             target.unlink(missing_ok=True)
@@ -193,8 +193,9 @@ class Keyring:
 
     def decrypt(self, source: Path, target: Path, passphrase: str | None) -> None:
         """Open a seal into ``target``, which is gone or whole afterwards."""
+        target.unlink(missing_ok=True)
         try:
-            with target.open("wb") as sink:
+            with create_private(target) as sink:
                 self.decrypt_to(source, sink.write, passphrase)
         except BaseException:
             target.unlink(missing_ok=True)
@@ -209,7 +210,7 @@ class Keyring:
         What ``take`` raises is raised here.
         """
         limit = _SMALL_PLAINTEXT + _MAX_EXPANSION * source.stat().st_size
-        with _reading(source) as reader:
+        with reading(source) as reader:
             self._decrypt(reader, passphrase, limit, take)
 
     def decrypt_bytes(self, sealed: bytes, passphrase: str | None) -> bytes:
@@ -269,7 +270,7 @@ class Keyring:
     def _sign(
         self, source: Readable, key_id: KeyId, passphrase: str | None, **form: bool
     ) -> bytes:
-        watched = _Watched(source)
+        watched = WatchedSource(source)
         result = self._gpg.sign_file(
             watched,
             passphrase=_as_latin(passphrase),
@@ -297,7 +298,7 @@ class Keyring:
             raise ValueError("a seal needs a recipient")
         for key_id in recipients:
             self._require_sealable(key_id)
-        watched = _Watched(reader)
+        watched = WatchedSource(reader)
         try:
             result = self._gpg.encrypt_file(
                 watched,
@@ -322,11 +323,11 @@ class Keyring:
         limit: int,
         take: Callable[[bytes], object],
     ) -> None:
-        taker = _Taker(take)
+        sink = WatchedSink(take)
         # The library keeps the callback in its object, and several threads share ours.
         gpg = copy.copy(self._gpg)
-        gpg.on_data = taker
-        watched = _Watched(reader)
+        gpg.on_data = sink
+        watched = WatchedSource(reader)
         try:
             result = gpg.decrypt_file(
                 watched,
@@ -336,9 +337,11 @@ class Keyring:
         except BrokenPipeError:
             raise BadMessage("it is not one whole seal") from None
         watched.require_whole()
-        if taker.error is not None:
-            raise taker.error
+        sink.require_taken()
         status = Status.read(result.stderr)
+        # Whoever knows a password could have sealed it, and gpg tries ours for it.
+        if status.has("NEED_PASSPHRASE_SYM"):
+            raise BadMessage("it is sealed with a password, not to a key")
         # The exit status tells little: each own key that was tried in vain makes it a failure.
         if not (status.has("DECRYPTION_OKAY") and status.has("GOODMDC")):
             self._explain_closed(status, passphrase)
@@ -347,7 +350,7 @@ class Keyring:
         if any("handle plaintext failed" in remark for remark in status.remarks):
             raise GpgFailed("opening a seal", status.last_remark)
         lengths = status.all("PLAINTEXT_LENGTH")
-        if len(status.all("PLAINTEXT")) != 1 or (lengths and int(lengths[0][0]) != taker.taken):
+        if len(status.all("PLAINTEXT")) != 1 or (lengths and int(lengths[0][0]) != sink.taken):
             raise BadMessage("it is not one whole seal")
 
     def _explain_closed(self, status: Status, passphrase: str | None) -> None:
@@ -368,59 +371,10 @@ class Keyring:
             self._sign(io.BytesIO(b""), key_id, passphrase, detach=True, binary=True)
         except WrongPassphrase:
             return False
+        except NoSuchKey:
+            # It is revoked or has expired: whether the passphrase is right cannot be found out.
+            return True
         return True
-
-
-class _Watched:
-    """A source that remembers why reading failed.
-
-    The library ends gpg's input there, as if the source were whole, and may tell nobody.
-    """
-
-    def __init__(self, source: Readable) -> None:
-        self._source = source
-        self._error: Exception | None = None
-
-    def read(self, size: int, /) -> bytes:
-        try:
-            return self._source.read(size)
-        except Exception as error:
-            self._error = error
-            return b""
-
-    def require_whole(self) -> None:
-        """Raise what stopped the reading, if anything did."""
-        if self._error is not None:
-            raise self._error
-
-
-class _Taker:
-    """Passes on what gpg writes, and remembers why that failed; gpg is drained all the same."""
-
-    def __init__(self, take: Callable[[bytes], object]) -> None:
-        self._take = take
-        self.taken = 0
-        self.error: Exception | None = None
-
-    def __call__(self, chunk: bytes) -> bool:
-        self.taken += len(chunk)
-        if chunk and self.error is None:
-            try:
-                self._take(chunk)
-            except Exception as error:
-                self.error = error
-        # The library keeps no copy of what was taken.
-        return False
-
-
-@contextmanager
-def _reading(source: Path | Readable) -> Iterator[Readable]:
-    """Open a file, and close it again; a stream belongs to its owner."""
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            yield file
-    else:
-        yield source
 
 
 def _plain_name(name: str) -> str:

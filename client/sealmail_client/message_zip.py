@@ -1,9 +1,9 @@
 """A letter as a ZIP, written without ever holding it in memory, and a received ZIP as a letter."""
 
-import os
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -13,6 +13,7 @@ from sealmail_client.attachment_names import distinct_names, numbered
 from sealmail_client.errors import BadMessage, CannotSeal, NoSuchAttachment, SourceChanged
 from sealmail_client.headers import MAX_HEADER_BYTES, Header, parse_header
 from sealmail_client.letters import AckFile, Forwarded, Letter
+from sealmail_client.safe_files import create_private
 from sealmail_client.zip_entries import MAX_ENTRIES, Entry, ZipEntries
 from sealmail_protocol.keys import KEY_BYTES, KeyId
 
@@ -266,12 +267,9 @@ def _body(entries: ZipEntries, name: str) -> str | None:
 
 
 def _create(directory: Path, name: str) -> tuple[Path, BinaryIO]:
-    """Make a new file, readable by its owner only; an existing one is never touched."""
+    """Make a new file, with a number in its name where that is taken."""
     for number in count(1):
         path = directory / (name if number == 1 else numbered(name, number))
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:
-            continue
-        return path, os.fdopen(handle, "wb")
+        with suppress(FileExistsError):
+            return path, create_private(path)
     raise AssertionError("the numbers do not end")

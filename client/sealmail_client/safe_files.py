@@ -3,6 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 PRIVATE_DIRECTORY = 0o700
 
@@ -13,6 +14,12 @@ def make_private(directory: Path) -> Path:
     if directory.stat().st_mode & 0o077:
         directory.chmod(PRIVATE_DIRECTORY)
     return directory
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Make a new file, readable by its owner only; an existing one or a link is not touched."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    return os.fdopen(handle, "wb")
 
 
 def write_private(path: Path, content: bytes) -> None:

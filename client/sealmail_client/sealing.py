@@ -15,7 +15,7 @@ from sealmail_client.headers import Header, Place
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import Letter
 from sealmail_client.message_zip import MAX_SIGNATURE_BYTES, zip_chunks
-from sealmail_client.safe_files import sync_file
+from sealmail_client.safe_files import create_private, sync_file
 from sealmail_protocol.keys import KeyId
 
 # A file that changed three times in a row is being written to: trying on would not end.
@@ -69,8 +69,9 @@ def open_seal(
 ) -> OpenedSeal:
     """Open a seal into ``message.zip`` in ``directory``, which belongs to this mail alone."""
     zip_file = directory / "message.zip"
+    zip_file.unlink(missing_ok=True)
     try:
-        with zip_file.open("wb") as target:
+        with create_private(zip_file) as target:
             splitter = _Splitter(target)
             keyring.decrypt_to(sealed, splitter.take, passphrase)
             signature = splitter.signature()
@@ -124,13 +125,12 @@ class _LetterStream:
     def __init__(self, letter: Letter, head: bytes = b"") -> None:
         self._digest = hashlib.sha256()
         self._chunks = self._digested(zip_chunks(letter))
-        self._ready = bytearray(head)
+        self._ready = head
 
     def read(self, size: int, /) -> bytes:
-        while len(self._ready) < size and (chunk := next(self._chunks, b"")):
-            self._ready += chunk
-        data = bytes(self._ready[:size])
-        del self._ready[:size]
+        if not self._ready:
+            self._ready = next(self._chunks, b"")
+        data, self._ready = self._ready[:size], self._ready[size:]
         return data
 
     def digest(self) -> bytes:

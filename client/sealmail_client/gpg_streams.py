@@ -1,0 +1,71 @@
+"""What gpg reads from and writes to, with the errors that its library would swallow."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+
+class Readable(Protocol):
+    """Bytes that are signed or sealed as they come; ``b""`` is their end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes."""
+
+
+class WatchedSource:
+    """A source that remembers why reading failed.
+
+    The library ends gpg's input there, as if the source were whole, and may tell nobody.
+    """
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        self._error: Exception | None = None
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes, none after a failure."""
+        try:
+            return self._source.read(size)
+        except Exception as error:
+            self._error = error
+            return b""
+
+    def require_whole(self) -> None:
+        """Raise what stopped the reading, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+
+class WatchedSink:
+    """Passes on what gpg writes, and remembers why that failed; gpg is drained all the same."""
+
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self._take = take
+        self.taken = 0
+        self._error: Exception | None = None
+
+    def __call__(self, chunk: bytes) -> bool:
+        """Take what gpg wrote, and tell the library to keep no copy of it."""
+        self.taken += len(chunk)
+        if chunk and self._error is None:
+            try:
+                self._take(chunk)
+            except Exception as error:
+                self._error = error
+        return False
+
+    def require_taken(self) -> None:
+        """Raise what stopped the taking, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+
+@contextmanager
+def reading(source: Path | Readable) -> Iterator[Readable]:
+    """Open a file, and close it again; a stream belongs to its owner."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            yield file
+    else:
+        yield source
