@@ -26,7 +26,7 @@ class Decision(StrEnum):
 class KeyUndecided(ClientError):
     """Several keys claim this address: compare fingerprints, then `sealmail key trust`."""
 
-    exit_code = 13
+    exit_code = 22
 
     def __init__(self, address: str, known: "tuple[KnownKey, ...]") -> None:
         listed = "".join(f"\n  {key.key_id} ({key.decision})" for key in known)

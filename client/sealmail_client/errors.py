@@ -1,7 +1,7 @@
 """What stops a mail user, each with its exit code and a way out.
 
-Exit codes are a promise to scripts: a class keeps its number. Codes below 10 belong to the
-modules that know the user's directory and the servers.
+Exit codes are a promise to scripts (docs/user-guide.md): a class keeps its number, and only
+classes that ask for the same way out share one.
 """
 
 from pathlib import Path

@@ -19,7 +19,7 @@ from sealmail_protocol.keys import BlockKey, KeyId
 class NoSuchMail(ClientError):
     """There is no mail with this number: `sealmail list` shows them."""
 
-    exit_code = 12
+    exit_code = 21
 
 
 class Folder(StrEnum):

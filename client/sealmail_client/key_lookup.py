@@ -20,7 +20,7 @@ MAX_CLAIMS = 32
 class TooManyClaims(ClientError):
     """So many keys claim this address that it says nothing: ask for the key by its id."""
 
-    exit_code = 13
+    exit_code = 22
 
 
 class Library(Protocol):

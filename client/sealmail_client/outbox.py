@@ -50,7 +50,7 @@ ENDED = frozenset({Stage.ACKNOWLEDGED, Stage.EXPIRED})
 class NoSuchMessage(ClientError):
     """There is no message with this number in the outbox: `sealmail outbox` shows them."""
 
-    exit_code = 12
+    exit_code = 21
 
 
 class OutOfOrder(Exception):

@@ -23,7 +23,7 @@ class ProfileExists(HomeUnusable):
 class ProfileInUse(ClientError):
     """Another sealmail works in this directory: wait until it is done."""
 
-    exit_code = 11
+    exit_code = 19
 
 
 class BadProfile(HomeUnusable):

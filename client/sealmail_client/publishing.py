@@ -27,7 +27,7 @@ REPOST_AFTER = timedelta(days=5)
 class NotPublished(ClientError):
     """The server did not take our key or address: the reason is its own."""
 
-    exit_code = 14
+    exit_code = 23
 
 
 class OwnBlocks:

@@ -21,7 +21,7 @@ _ASK_AGAIN = timedelta(days=7)
 class LoginRefused(ClientError):
     """The home server does not know this key and auth key: ask its operator for an account."""
 
-    exit_code = 15
+    exit_code = 24
 
 
 class Servers:
