@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from sealmail_client.errors import (
 )
 from sealmail_client.headers import Place
 from sealmail_client.keyring import Keyring, Readable
-from sealmail_client.letters import AckFile, Attachment, Letter
+from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
 from sealmail_client.message_zip import open_letter
 from sealmail_client.sealing import MAX_TRIES, OpenedSeal, open_seal, seal
 from sealmail_protocol.keys import KeyId
@@ -157,6 +158,39 @@ def test_a_mail_built_by_hand_with_gpg_and_zip_is_opened(
     assert received.header == header(bob.key_id, amy.key_id)
     assert received.text == "by hand"
     assert [one.name for one in received.attachments] == ["a.txt"]
+
+
+def test_the_receiver_of_a_forwarded_letter_verifies_its_original(
+    amy: Correspondent, bob: Correspondent, letter: Letter, tmp_path: Path
+) -> None:
+    """The receiver of a forwarded letter verifies its original."""
+    sealed, saved = tmp_path / "sealed", tmp_path / "saved"
+    saved.mkdir()
+    seal_as(amy, letter, sealed, bob.key_id)
+    original = open_as(bob, sealed, tmp_path)
+    message_id = "749b112cdc5dc9af9e481387900d6687991373ca"
+    forward = Letter(
+        header=header(bob.key_id, amy.key_id, forwarded_id=message_id),
+        text="see below",
+        forwarded=Forwarded(message_id, original.zip_file, original.signature),
+    )
+    seal_as(bob, forward, sealed, amy.key_id)
+    opened = open_as(amy, sealed, saved)
+    assert amy.keyring.verify_detached(opened.signature, opened.zip_file).signer == bob.key_id
+    forwarded = open_letter(opened.zip_file).save_forwarded(saved)
+    assert forwarded is not None
+    check = amy.keyring.verify_detached(forwarded.signature, forwarded.zip_file)
+    assert (check.valid, check.signer) == (True, amy.key_id)
+    assert open_letter(forwarded.zip_file).header == letter.header
+
+
+def test_two_threads_open_seals_with_one_keyring(bob: Correspondent, tmp_path: Path) -> None:
+    """Two threads open seals with one keyring."""
+    contents = {bytes([number]) * 1_000_000 for number in range(6)}
+    sealed = [bob.keyring.encrypt_bytes(content, [bob.key_id]) for content in contents]
+    with ThreadPoolExecutor(2) as threads:
+        opened = set(threads.map(lambda raw: bob.keyring.decrypt_bytes(raw, None), sealed))
+    assert opened == contents
 
 
 class InterruptedKeyring(Keyring):
