@@ -1,12 +1,22 @@
 """The public keys of servers, kept from the first connection on."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_client.home_database import HomeDatabase
 from sealmail_net.pins import delivery_way, direct_way
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.dates import format_date
+from sealmail_protocol.dates import format_date, parse_date
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPin:
+    """The key of a server on one way to it, and since when it is known."""
+
+    way: str
+    pin: bytes
+    first_seen: datetime
 
 
 class PinBook:
@@ -27,9 +37,14 @@ class PinBook:
             "INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", way, pin, format_date(self._clock())
         )
 
-    def forget(self, address: ServerAddress) -> bool:
-        """Forget a server's key by the user's word; return whether one was known."""
-        ways = (direct_way(address), delivery_way(address))
-        known = any(self.pin_of(way) is not None for way in ways)
-        self._database.write("DELETE FROM pin WHERE way IN (?, ?)", *ways)
-        return known
+    def accept(self, address: ServerAddress, pin: bytes) -> None:
+        """Take the user's word that a server has this key now."""
+        for way in (direct_way(address), delivery_way(address)):
+            self.remember(way, pin)
+
+    def all(self) -> tuple[KnownPin, ...]:
+        """Return every pin that is known, by way."""
+        rows = self._database.rows("SELECT * FROM pin ORDER BY way")
+        return tuple(
+            KnownPin(row["way"], bytes(row["pin"]), parse_date(row["first_seen"])) for row in rows
+        )

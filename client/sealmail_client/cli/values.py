@@ -1,5 +1,6 @@
 """What is typed on the command line, read into values at once."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -31,8 +32,15 @@ class Parsed(click.ParamType[T], Generic[T]):
             self.fail(str(error), param, context)
 
 
+def _pin(text: str) -> bytes:
+    if not re.fullmatch(r"[0-9A-Fa-f]{64}", text):
+        raise ValueError("a pin has 64 hex digits")
+    return bytes.fromhex(text)
+
+
 ADDRESS = Parsed("ADDRESS", normal_address)
 SERVER = Parsed("HOST:PORT", ServerAddress.parse)
 PRICE = Parsed("bd,BITS,N", Difficulty.parse)
 # Fingerprints are often written in groups of four.
 KEY_ID = Parsed("KEYID", lambda text: KeyId.from_hex("".join(text.split())))
+PIN = Parsed("PIN", _pin)

@@ -1,0 +1,51 @@
+"""``sealmail server``: the keys of servers, and the user's word when one has changed."""
+
+import click
+
+from sealmail_client.cli.program import desk_of, json_option, show
+from sealmail_client.cli.values import PIN, SERVER
+from sealmail_client.pin_book import KnownPin, PinBook
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.dates import format_date
+
+
+@click.group()
+def server() -> None:
+    """Show the keys of servers, and decide when one has changed."""
+
+
+@server.command()
+@json_option
+@click.pass_context
+def pins(context: click.Context, as_json: bool) -> None:
+    """List the keys that servers have shown, for each way to them."""
+    with desk_of(context, alone=False) as desk:
+        known = PinBook(desk.database, desk.clock).all()
+        show([_row(one) for one in known], as_json, lambda: _tell(known))
+
+
+@server.command()
+@click.argument("address", type=SERVER)
+@click.argument("pin", type=PIN)
+@click.pass_context
+def accept(context: click.Context, address: ServerAddress, pin: bytes) -> None:
+    """Accept PIN as the key of the server at ADDRESS (HOST:PORT) from now on.
+
+    Do so only when the operator has confirmed it by another way than this server.
+    """
+    with desk_of(context) as desk:
+        PinBook(desk.database, desk.clock).accept(address, pin)
+    click.echo(f"{address} is known by {pin.hex()} from now on")
+
+
+def _row(known: KnownPin) -> dict[str, object]:
+    return {
+        "way": known.way,
+        "pin": known.pin.hex(),
+        "first_seen": format_date(known.first_seen),
+    }
+
+
+def _tell(known: tuple[KnownPin, ...]) -> None:
+    for one in known:
+        click.echo(f"{one.way}  {one.pin.hex()}  since {format_date(one.first_seen)}")
