@@ -14,7 +14,7 @@ from sealmail_client.desk import Desk, open_desk
 from sealmail_client.errors import ClientError
 from sealmail_client.profile import Home
 from sealmail_client.progress import Nobody, Report, Watcher
-from sealmail_net.errors import NetworkError
+from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
 from sealmail_verify import Undecided
 
 # A network that fails is worth another try, unlike a wrong wish.
@@ -33,7 +33,18 @@ class Program(click.Group):
         except ClientError as error:
             _fail(error, error.exit_code)
         except (NetworkError, Undecided) as error:
+            for changed in _changed_pins(error):
+                click.echo(
+                    f"once it is confirmed: sealmail server accept {changed.address} "
+                    f"{changed.new.hex()}",
+                    err=True,
+                )
             _fail(error, NETWORK_EXIT_CODE)
+
+
+def _changed_pins(error: Exception) -> tuple[PinChanged, ...]:
+    reasons = error.reasons if isinstance(error, NoServerReached) else (error,)
+    return tuple(reason for reason in reasons if isinstance(reason, PinChanged))
 
 
 def _fail(error: Exception, exit_code: int) -> None:
