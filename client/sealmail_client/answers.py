@@ -24,14 +24,23 @@ class Entry:
 
 
 def read_entries(
-    lines: Iterable[bytes], key: BlockKey, now: datetime, doubts: list[str]
+    lines: Iterable[bytes],
+    key: BlockKey,
+    now: datetime,
+    doubts: list[str],
+    *,
+    any_age: bool = False,
 ) -> list[Entry]:
-    """Return the entries that hold; why others do not is appended to ``doubts``."""
+    """Return the entries that hold; why others do not is appended to ``doubts``.
+
+    ``any_age`` lets old ones pass, for callers who know what old ones may still say.
+    """
     entries = []
     for raw in _split(lines):
         try:
             block = parse_text_block(decode_lines(raw))
-            entries.append(Entry(block, check_text_block(block, key, now)))
+            moment = min(now, block.date) if any_age else now
+            entries.append(Entry(block, check_text_block(block, key, moment)))
         except InvalidBlock as error:
             doubts.append(f"an entry under {key}: {error.reason}")
     return entries

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from sealmail_client.errors import HomeUnusable
 
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
+_FIRST_SCHEMA = """
 CREATE TABLE pin (
     way TEXT PRIMARY KEY,              -- such as direct host:port
     pin BLOB NOT NULL,                 -- digest of the server's public key
@@ -110,6 +108,18 @@ CREATE TABLE mail (
 CREATE UNIQUE INDEX mail_once ON mail (folder, sender_key, unique_id, signature_digest);
 """
 
+_SIGHTINGS = """
+ALTER TABLE known_key ADD COLUMN last_seen TEXT;  -- to claim the address
+ALTER TABLE known_key ADD COLUMN seen_at TEXT NOT NULL DEFAULT '';  -- by which source
+ALTER TABLE known_key ADD COLUMN change TEXT NOT NULL DEFAULT '';  -- what stops mail to it
+UPDATE known_key SET last_seen = first_seen;
+ALTER TABLE pin ADD COLUMN previous BLOB;  -- the pin before this one
+"""
+
+# Step n leads from version n to n + 1; what was released is never edited.
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS)
+SCHEMA_VERSION = len(_STEPS)
+
 
 class NewerDatabase(HomeUnusable):
     """The directory was last used by a newer sealmail: use that one."""
@@ -162,8 +172,8 @@ class HomeDatabase:
                 f"{path} has schema {version}, this program knows {SCHEMA_VERSION}: "
                 "use the newer sealmail that wrote it"
             )
-        if version < SCHEMA_VERSION:
+        for number, step in enumerate(_STEPS[version:], start=version + 1):
             # executescript commits by itself: the transaction stands inside the script.
             self._connection.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {step} PRAGMA user_version = {number}; COMMIT;"
             )

@@ -1,6 +1,7 @@
 """What all commands share: errors that end in an exit code, progress, JSON, the desk."""
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +29,7 @@ class Program(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; what is expected to go wrong does so without a traceback."""
+        _tell_warnings()
         try:
             return super().invoke(context)
         except ClientError as error:
@@ -42,13 +44,24 @@ class Program(click.Group):
             _fail(error, NETWORK_EXIT_CODE)
 
 
+class _Warnings(logging.Handler):
+    """Tells the user what went on although it was not as it should be."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"warning: {readable(record.getMessage())}", err=True)
+
+
+def _tell_warnings() -> None:
+    logging.getLogger().handlers[:] = [_Warnings(logging.WARNING)]
+
+
 def _changed_pins(error: Exception) -> tuple[PinChanged, ...]:
     reasons = error.reasons if isinstance(error, NoServerReached) else (error,)
     return tuple(reason for reason in reasons if isinstance(reason, PinChanged))
 
 
 def _fail(error: Exception, exit_code: int) -> None:
-    click.echo(f"sealmail: {error}", err=True)
+    click.echo(f"sealmail: {readable(str(error))}", err=True)
     sys.exit(exit_code)
 
 
