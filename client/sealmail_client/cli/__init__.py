@@ -13,6 +13,7 @@ from sealmail_client.cli.mail import list_mail, read, save
 from sealmail_client.cli.outbox import outbox
 from sealmail_client.cli.program import Program
 from sealmail_client.cli.send import send
+from sealmail_client.cli.server import server
 from sealmail_client.profile import Home
 
 
@@ -33,5 +34,5 @@ def main(context: click.Context, home: Path) -> None:
     context.obj = Home(home.absolute())
 
 
-for _command in (init, key, send, fetch, list_mail, read, save, outbox, acks):
+for _command in (init, key, send, fetch, list_mail, read, save, outbox, acks, server):
     main.add_command(_command)
