@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from click.testing import CliRunner
+
 from sealmail_client.answers import read_entries
+from sealmail_client.cli import main
 from sealmail_client.desk import utc_now
 from sealmail_client.profile import Home
 from sealmail_net.dialing import DialSettings, dial
@@ -96,7 +99,8 @@ class User:
         identity = ("--name", name, "--address", address, "--price", PRICE)
         home = ("--server", str(server.address), "--allow-private-targets", "--no-passphrase")
         auth_key = server.auth_keys.pop()
-        user.does("init", *identity, *home, environment={"SEALMAIL_AUTH_KEY": auth_key})
+        done = user.runs("init", *identity, *home, environment={"SEALMAIL_AUTH_KEY": auth_key})
+        assert done.exit_code == 0, done
         return user
 
     @property
@@ -108,8 +112,18 @@ class User:
         """Return a command line of the program."""
         return [str(PROGRAMS / "sealmail"), "--home", str(self.home), *arguments]
 
-    def tries(self, *arguments: str, environment: dict[str, str] | None = None) -> Done:
-        """Run a command, whatever comes of it."""
+    def tries(self, *arguments: str) -> Done:
+        """Give a command, whatever comes of it.
+
+        It runs in this process, which spares the program's start; ``runs`` does not.
+        """
+        result = CliRunner().invoke(main, self.command(*arguments)[1:], prog_name="sealmail")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def runs(self, *arguments: str, environment: dict[str, str] | None = None) -> Done:
+        """Give a command to the installed program."""
         done = subprocess.run(
             self.command(*arguments),
             capture_output=True,
@@ -121,17 +135,15 @@ class User:
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 
-    def does(self, *arguments: str, environment: dict[str, str] | None = None) -> Done:
-        """Run a command that must succeed."""
-        done = self.tries(*arguments, environment=environment)
+    def does(self, *arguments: str) -> Done:
+        """Give a command that must succeed."""
+        done = self.tries(*arguments)
         assert done.exit_code == 0, done
         return done
 
     def sends(self, to: "Sequence[User]", subject: str, *options: str) -> Done:
         """Write to ``to``, looking up their keys on their servers."""
-        where = [("--to", user.address, "--server", str(user.server.address)) for user in to]
-        named = [word for words in where for word in words]
-        return self.tries("send", *named, "--subject", subject, "--message", "text", *options)
+        return self.tries(*letter_to(to, subject), *options)
 
     def subjects(self) -> list[str]:
         """Return the subjects of all mail in the inbox."""
@@ -175,6 +187,13 @@ class User:
             return found
 
         return self.asks_server(talk)
+
+
+def letter_to(readers: Sequence[User], subject: str) -> list[str]:
+    """Return the words of a command that writes to ``readers``."""
+    named = [("--to", user.address, "--server", str(user.server.address)) for user in readers]
+    words = [word for pair in named for word in pair]
+    return ["send", *words, "--subject", subject, "--message", "text"]
 
 
 def free_port() -> int:

@@ -5,7 +5,7 @@ import sqlite3
 from hashlib import sha256
 from pathlib import Path
 
-from tests.end_to_end.programs import Server, User
+from tests.end_to_end.programs import Server, User, letter_to
 
 
 def recorded(user: User, number: int) -> list[bytes]:
@@ -28,16 +28,16 @@ def test_a_mail_is_sent_fetched_read_and_acknowledged(alice: User, bob: User) ->
         "key", "find", bob.address, "--server", str(bob.server.address), "--json"
     ).value
     assert [one["key_id"] for one in found] == [bob.key_id.hex]
-    sent = alice.sends([bob], "Grüße", "--json").value
+    sent = alice.runs(*letter_to([bob], "Grüße"), "--json").value
     assert [one["state"] for one in sent["recipients"]] == ["sent"]
-    arrived = bob.does("fetch", "--json").value
+    arrived = bob.runs("fetch", "--json").value
     assert [mail["subject"] for mail in arrived["filed"]] == ["Grüße"]
     number = arrived["filed"][0]["number"]
-    mail = bob.does("read", str(number), "--json").value
+    mail = bob.runs("read", str(number), "--json").value
     assert (mail["text"], mail["signature"], mail["remark"]) == ("text", "valid", "")
     assert mail["from"] == "Alice <alice@a.example>"
     assert mail["sender_key"] == alice.key_id.hex
-    rows = {row["number"]: row for row in alice.does("acks", "--json").value}
+    rows = {row["number"]: row for row in alice.runs("acks", "--json").value}
     assert rows[sent["number"]]["recipients"][0]["state"] == "acknowledged"
     assert rows[sent["number"]]["recipients"][0]["acknowledged"] is not None
     alice.does("outbox", "--retry")
@@ -78,10 +78,10 @@ def test_mail_for_a_server_that_is_down_waits_and_is_sent_as_it_was_recorded(
     alice: User, bob: User, servers: tuple[Server, Server]
 ) -> None:
     """The first try ends with exit code 4 and a reason; the second sends the same bytes."""
-    assert alice.tries("key", "find", bob.address, "--server", str(bob.server.address))
+    alice.does("key", "find", bob.address, "--server", str(bob.server.address))
     servers[1].stop()
     try:
-        failed = alice.sends([bob], "Later", "--json")
+        failed = alice.runs(*letter_to([bob], "Later"), "--json")
     finally:
         servers[1].start()
     assert failed.exit_code == 4
