@@ -6,7 +6,7 @@ from datetime import timedelta
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
-from sealmail_client.key_changes import address_in
+from sealmail_client.headers import address_in
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.key_sources import KeySearch, ServerSource, Sighting, union
 from sealmail_net.errors import NetworkError

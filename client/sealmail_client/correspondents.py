@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from sealmail_client.headers import address_in
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.key_changes import (
     Change,
@@ -11,7 +12,6 @@ from sealmail_client.key_changes import (
     KeyRevoked,
     KeyUndecided,
     KnownKey,
-    address_in,
     undecided,
 )
 from sealmail_client.key_lookup import FoundKey
@@ -203,7 +203,7 @@ class Correspondents:
         if before is not None and after is not None:
             self._compare(found.key_id, address_in(before.user_id), address_in(after.user_id))
 
-    def _compare(self, key_id: KeyId, before: str | None, after: str | None) -> None:
+    def _compare(self, key_id: KeyId, before: str, after: str) -> None:
         """Mark the address that a key named until now; unmark the one it names again."""
         if before == after:
             return

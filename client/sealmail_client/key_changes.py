@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from sealmail_client.errors import ClientError
-from sealmail_protocol.addresses import normal_address
+from sealmail_client.headers import address_in
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
 
@@ -79,16 +79,6 @@ def undecided(known: Sequence[KnownKey]) -> bool:
         for key in known
         if not key.revoked
     )
-
-
-def address_in(user_id: str) -> str | None:
-    """Return the address that a user id such as ``Bob <bob@b.example>`` names, if any."""
-    _, opened, rest = user_id.rpartition("<")
-    text = rest.removesuffix(">") if opened else user_id
-    try:
-        return normal_address(text.strip())
-    except ValueError:
-        return None
 
 
 def _what_happened(address: str, known: Sequence[KnownKey]) -> str:

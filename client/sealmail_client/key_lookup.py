@@ -67,8 +67,8 @@ class KeyLookup:
         claims = await self._claims(address)
         if len(claims) > MAX_CLAIMS:
             raise TooManyClaims(
-                f"{len(claims)} keys claim {address}: ask its owner for the key id, "
-                "and send with --key"
+                f"{len(claims)} keys claim {address}, so that it says nothing any more: "
+                "ask its owner for the key id, and `sealmail send --key KEYID`"
             )
         found = [await self._claimant(claim) for claim in claims]
         return tuple(key for key in found if key is not None)
