@@ -69,8 +69,11 @@ class _Side(Generic[EventT]):
 
     def receive_data(self, data: bytes) -> None:
         """Take what the socket gave; ``b""`` means that the peer has ended."""
+        if self._broken is not None:
+            return
         if self._awaiting_tls and data:
-            raise ProtocolError("plaintext where the TLS handshake belongs")
+            self._broken = ProtocolError("plaintext where the TLS handshake belongs")
+            raise self._broken
         self._ended = self._ended or not data
         self._buffer.feed(data)
 
