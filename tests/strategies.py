@@ -75,7 +75,7 @@ def onion_name(key: bytes) -> str:
 hosts = st.one_of(
     st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?(\.[a-z]{2,5}){0,2}", fullmatch=True),
     st.ip_addresses(v=4).map(str),
-    st.ip_addresses(v=6).filter(lambda ip: ip.scope_id is None).map(str),
+    st.ip_addresses(v=6).map(str),
     st.binary(min_size=32, max_size=32).map(onion_name),
     st.from_regex(r"[a-z2-7]{52}\.b32\.i2p", fullmatch=True),
 )

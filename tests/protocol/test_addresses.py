@@ -104,15 +104,16 @@ def test_a_server_is_read(text: str, written: str, network: Network) -> None:
         "mail.example", "mail.example:", "mail.example:0", "mail.example:08081",
         "mail.example:65536", "mail.example:٣", ":8081", "mail..example:1", "mail.example.:1",
         "-a.example:1", "a b:1", "a,b:1", f"{'a' * 64}.example:1", f"{'a.' * 127}aa:1",
-        "2001:db8::1:8081", "[2001:db8::1%eth0]:1", "[]:1", "256.0.0.1:1", "1.2.3:1", "010.0.0.1:1",
-        "2130706433:1", "0x7f.1:1", "0x7f000001:1", "a.0x1:1", "expyuzz4wqqyqhjn.onion:1",
+        "2001:db8::1:8081", "[2001:db8::1%eth0]:1", "[]:1", "256.0.0.1:1", "1.2.3:1",
+        "010.0.0.1:1", "2130706433:1", "0x7f.1:1", "0x7f000001:1", "a.0x1:1",
+        "expyuzz4wqqyqhjn.onion:1",
         f"{ONION.replace('2', '3', 1)}:1", f"a b.{ONION}:1", "aaaa.onion:1",
         "a" * 56 + "。onion:1", "ü" * 300 + ":1",
     ],
 )  # fmt: skip
 def test_what_is_no_server_is_refused(text: str) -> None:
     """Mistyped, ambiguous and disguised hosts are not dialled."""
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         ServerAddress.parse(text)
 
 
@@ -127,7 +128,7 @@ def test_a_transport_is_read_as_it_was_written(transport: Transport) -> None:
 )
 def test_what_is_no_transport_is_refused(text: str) -> None:
     """One form, no blanks."""
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         Transport.parse(text)
 
 

@@ -89,7 +89,7 @@ def test_data_come_in_chunks_and_stop_at_their_count() -> None:
     """What follows the last byte stays in the buffer."""
     reader, buffer = BodyReader(), ReceiveBuffer()
     buffer.feed(b"TYPE: data\r\ndata: 600000\r\n" + b"x" * 600_000 + b"PING\r\n")
-    events = []
+    events: list[object] = []
     while not events or not isinstance(events[-1], DataEnded):
         events.append(reader.next_event(buffer))
     started, *chunks, _ = events

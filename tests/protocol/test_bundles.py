@@ -7,7 +7,7 @@ from tests import strategies as s
 
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.block_codec import parse_text_block
-from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.blocks import Acknowledgment, MessageAnnouncement
 from sealmail_protocol.bundles import join_bundle, split_bundle, split_post_to
 from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.fields import decode_lines
@@ -38,7 +38,7 @@ def test_an_empty_entry_is_an_entry(
 
 
 @given(s.acknowledgments)
-def test_other_types_stand_alone(block: s.Acknowledgment) -> None:
+def test_other_types_stand_alone(block: Acknowledgment) -> None:
     """There is no separator for them."""
     with pytest.raises(ValueError, match="stands alone"):
         join_bundle((block, block))

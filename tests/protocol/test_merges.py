@@ -1,12 +1,13 @@
 """Replicas agree, whatever the order in which blocks reach them."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import strategies as s
 
+from sealmail_pow import Stamp
 from sealmail_protocol.blocks import (
     Acknowledgment,
     AddressClaim,
@@ -104,7 +105,7 @@ def test_a_revoked_key_beats_every_date(
 @some
 @given(s.acknowledgments, s.stamps, st.integers(-1, 1))
 def test_acknowledgments_of_one_mail_merge_to_the_newest(
-    one: Acknowledgment, stamp: s.Stamp, later: int
+    one: Acknowledgment, stamp: Stamp, later: int
 ) -> None:
     """Equal dates are decided by the digest, so that both orders agree."""
     two = make_acknowledgment(one.date + timedelta(seconds=later), stamp, one.secret)
@@ -116,7 +117,7 @@ def test_acknowledgments_of_one_mail_merge_to_the_newest(
 @some
 @given(s.dates, s.stamps, s.stamps, st.integers(-1, 1))
 def test_headers_of_the_same_data_merge_to_the_newest(
-    date: s.datetime, stamp: s.Stamp, other: s.Stamp, later: int
+    date: datetime, stamp: Stamp, other: Stamp, later: int
 ) -> None:
     """The header that lives longer stays."""
     one = make_data_header(date, stamp, 5)

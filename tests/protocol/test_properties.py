@@ -174,10 +174,12 @@ def events_of(
         with pytest.raises(ProtocolError):
             side.next_event()
     joined: list[object] = []
-    for event in events:
-        if isinstance(event, DataChunk) and joined and isinstance(joined[-1], DataChunk):
-            event = DataChunk(joined.pop().data + event.data)  # type: ignore[attr-defined]
-        joined.append(event)
+    for each in events:
+        last = joined[-1] if joined else None
+        if isinstance(each, DataChunk) and isinstance(last, DataChunk):
+            joined[-1] = DataChunk(last.data + each.data)
+        else:
+            joined.append(each)
     return joined
 
 
