@@ -42,7 +42,8 @@ def test_commands_are_values() -> None:
     [
         "", " ", "QUIT ", " QUIT", "QUIT now", "STARTTLS\t", "PING ", "PING  ", "PING \x07",
         "PING " + "x" * 201, "GET", "GET SERVER", "GET  SERVER " + K, f"GET SERVER {K} ",
-        f"GET SERVER {K[1:]}", f"GET SERVER {K} SINCE", f"GET SERVER {K} SINCE 2026-02-30T00:00:00Z",
+        f"GET SERVER {K[1:]}", f"GET SERVER {K} SINCE",
+        f"GET SERVER {K} SINCE 2026-02-30T00:00:00Z",
         f"GET SERVER {K} AFTER {DAY}", f"GET PROXY {K}", f"GET PROXY {K} entangled",
         f"GET PROXY {K} server=a:1 b:2", f"STORE SERVER {K} x", f"STORE PROXY {K} SINCE {DAY}",
         f"STORE {K}", f"REPLICATE {K}", f"REPLICATE {K} abc", "LOGIN", "LOGIN a" * 9,
