@@ -1,18 +1,16 @@
 """What a server answers to GET, read entry by entry: a bad one hides none of the others."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import TextBlock
-from sealmail_protocol.bundles import SEPARATORS
+from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.validity import check_text_block
-
-_SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,22 +26,10 @@ def read_entries(
 ) -> list[Entry]:
     """Return the entries that hold; why others do not is appended to ``doubts``."""
     entries = []
-    for raw in _split(lines):
+    for raw in filter(None, split_bundle(lines)):
         try:
             block = parse_text_block(decode_lines(raw))
             entries.append(Entry(block, check_text_block(block, key, now)))
         except InvalidBlock as error:
             doubts.append(f"an entry under {key}: {error.reason}")
     return entries
-
-
-def _split(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    entry: list[bytes] = []
-    for line in lines:
-        if line.lower() in _SEPARATOR_LINES:
-            yield entry
-            entry = []
-        else:
-            entry.append(line)
-    if entry:
-        yield entry

@@ -1,6 +1,6 @@
 """The lines all blocks are made of: decoding, padding, and ``Name: value`` fields.
 
-Limits are decided here and in ``policy``; what a field means is decided in ``block_codec``.
+docs/formats.md §2.1. What a field means is decided in ``block_codec``.
 """
 
 import re
@@ -17,12 +17,23 @@ SIGNATURE_BEGIN = "-----BEGIN PGP SIGNATURE-----"
 SIGNATURE_END = "-----END PGP SIGNATURE-----"
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63}): (\S(?:.*\S)?)")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u2028\u2029\x80-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+# Text that was not decoded from UTF-8 may hold halves of characters, too.
+_UNFIT = re.compile(rf"{_CONTROL.pattern}|[\ud800-\udfff]")
 
-# Lines that an original server takes for its own queue records and refuses.
-FORBIDDEN_FIELDS = frozenset(
-    {"storetype", "storekeyid", "loginuser", "embargo", "replogin-user", "replogin-auth"}
-)
+# Names that no line of a block may have, and why.
+FORBIDDEN_FIELDS = {
+    **dict.fromkeys(
+        ("storetype", "storekeyid", "loginuser", "embargo", "replogin-user", "replogin-auth"),
+        "which original servers take for a record of their own",
+    ),
+    **dict.fromkeys(
+        # Unsigned padding was removed before; an original strips it from signed text as well,
+        # and reads a Post-To line of any block that it forwards as one more target.
+        ("padding", "post-to"),
+        "which belongs to the wire and not into a block",
+    ),
+}
 # Lines that mark the wire's structure, never a block's content.
 _MARKERS = frozenset({"endblock", "nextmessage", "nextclaim"})
 
@@ -70,7 +81,12 @@ def field_name(line: str) -> str | None:
 
 def is_line(text: str) -> bool:
     """Return whether ``text`` can travel as one line without changing what surrounds it."""
-    return not _CONTROL.search(text) and len(text.encode(errors="replace")) <= MAX_LINE
+    return not _UNFIT.search(text) and len(text.encode()) <= MAX_LINE
+
+
+def as_line(text: str) -> str:
+    """Return ``text`` fit to be sent, logged or shown: what no line may hold becomes ``?``."""
+    return _UNFIT.sub("?", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +135,7 @@ def _decode_line(raw: bytes) -> str:
         raise InvalidBlock(Refusal.FORM, f"the marker {line} inside a block")
     name = field_name(line)
     if name in FORBIDDEN_FIELDS:
-        raise InvalidBlock(Refusal.FORM, f"a {name} line, which original servers refuse")
+        raise InvalidBlock(Refusal.FORM, f"a {name} line, {FORBIDDEN_FIELDS[name]}")
     return line
 
 

@@ -9,7 +9,13 @@ from datetime import datetime, timedelta
 
 from sealmail_pow import StampCheck
 from sealmail_protocol.block_codec import parse_data_header, parse_text_block
-from sealmail_protocol.blocks import AddressClaim, BlockType, DataHeader, KeyAnnouncement
+from sealmail_protocol.blocks import (
+    AddressClaim,
+    BlockType,
+    DataHeader,
+    KeyAnnouncement,
+    TextBlock,
+)
 from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.canonical import data_digest
 from sealmail_protocol.errors import InvalidBlock, Refusal
@@ -53,10 +59,7 @@ class Intake:
         self, key: BlockKey, lines: tuple[bytes, ...], visitor: Visitor
     ) -> Verdict:
         """Take a text body, entry by entry; the verdict is that of its worst entry."""
-        try:
-            entries = tuple(split_bundle(lines))
-        except InvalidBlock as error:
-            return self.remember_refusal(_digest_of_lines(lines), error)
+        entries = split_bundle(lines)
         return worst(tuple([await self._take_entry(key, each, visitor) for each in entries]))
 
     def receive_data(self, key: BlockKey, lines: tuple[bytes, ...]) -> "DataIntake":
@@ -71,16 +74,16 @@ class Intake:
         return self._refusals.get(digest)
 
     async def _take_entry(
-        self, key: BlockKey, lines: tuple[str, ...], visitor: Visitor
+        self, key: BlockKey, lines: tuple[bytes, ...], visitor: Visitor
     ) -> Verdict:
         try:
             now = self._clock()
-            block = await asyncio.to_thread(parse_text_block, lines)
+            block = await asyncio.to_thread(_parse_entry, lines)
             candidate = await asyncio.to_thread(examine, block, key, visitor, now)
             candidate = await self._verified(candidate)
             return await self._store.write(lambda view: self._commit(view, candidate, visitor))
         except InvalidBlock as error:
-            return self.remember_refusal(hashlib.sha256(join_lines(lines)).digest(), error)
+            return self.remember_refusal(_digest_of_lines(lines), error)
 
     async def _verified(self, candidate: Candidate) -> Candidate:
         block = candidate.block
@@ -201,6 +204,10 @@ class DataIntake:
         if held is None or displaces_data(entry, held):
             view.put_entry(entry)
         return self._intake.keep_verdict(view, entry.digest)
+
+
+def _parse_entry(lines: tuple[bytes, ...]) -> TextBlock:
+    return parse_text_block(decode_lines(lines))
 
 
 def _digest_of_lines(lines: tuple[bytes, ...], end: bytes = b"") -> bytes:
