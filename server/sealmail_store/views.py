@@ -35,6 +35,8 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
 
+_PRESENT = "SELECT EXISTS (SELECT 1 FROM entries WHERE type = ? AND key = ?)"
+
 LATEST_TIME = "latest-time-seen"
 
 
@@ -65,10 +67,8 @@ class ReadView:
 
     def types_under(self, key: BlockKey, types: Iterable[str]) -> tuple[str, ...]:
         """Return those of ``types``, in their order, that have an entry under ``key``."""
-        exists = "SELECT EXISTS (SELECT 1 FROM entries WHERE type = ? AND key = ?)"
-        return tuple(
-            type for type in types if self._connection.execute(exists, (type, key.raw)).get
-        )
+        ask = self._connection.execute
+        return tuple(type for type in types if ask(_PRESENT, (type, key.raw)).get)
 
     def entries_between(self, type: str, first: BlockKey, last: BlockKey) -> Iterator[StoredEntry]:
         """Walk the entries of ``type`` by key, from ``first`` to ``last``, both included."""
