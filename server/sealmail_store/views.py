@@ -57,11 +57,12 @@ class ReadView:
         self, type: str, key: BlockKey, *, since: datetime | None = None
     ) -> tuple[StoredEntry, ...]:
         """Return the entries of ``type`` under ``key``, dated ``since`` or later, oldest first."""
+        # The plus keeps SQLite from walking all entries of that age, whatever their key.
         rows: Any = self._connection.execute(
-            ENTRIES + "type = ? AND key = ? AND date >= ? ORDER BY date, digest",
+            ENTRIES + "type = ? AND key = ? AND +date >= ?",
             (type, key.raw, seconds(since or _BEGINNING)),
         )
-        return tuple(map(self._entry, rows))
+        return tuple(sorted(map(self._entry, rows), key=lambda entry: (entry.date, entry.digest)))
 
     def entry(self, type: str, key: BlockKey, identity: bytes = b"") -> StoredEntry | None:
         """Return the one entry with this ``identity``, if there is one."""
@@ -94,10 +95,6 @@ class ReadView:
         """Return what is in one of the named spaces (``spaces``), by its running sum."""
         return self._spaces.read(name)
 
-    def spaces(self, names: Iterable[str]) -> dict[str, Count]:
-        """Return what is in several spaces at once."""
-        return self._spaces.read_all(names)
-
     def is_named(self, key: BlockKey) -> bool:
         """Tell whether a stored announcement names the data of ``key``."""
         return self._spaces.is_named(key)
@@ -113,7 +110,9 @@ class ReadView:
     def announcement_by_digest(self, key: BlockKey, digest: bytes) -> StoredEntry | None:
         """Return the announcement under ``key`` with this digest."""
         rows: Any = self._connection.execute(
-            ENTRIES + "digest = ? AND type = 'message-announcement' AND key = ?", (digest, key.raw)
+            ENTRIES.replace("WHERE", "INDEXED BY announcements_by_digest WHERE")
+            + "digest = ? AND type = 'message-announcement' AND key = ?",
+            (digest, key.raw),
         )
         return next(map(self._entry, rows), None)
 
@@ -152,13 +151,10 @@ class ReadView:
 
     def users_of_nonces(self, nonces: Iterable[bytes]) -> set[bytes]:
         """Return the identities of the entries that these nonces were used for."""
-        asked = json.dumps([nonce.hex() for nonce in nonces])
-        rows: Any = self._connection.execute(
-            "SELECT DISTINCT identity FROM used_nonces"
-            " WHERE nonce IN (SELECT value FROM json_each(?))",
-            (asked,),
-        )
-        return {row[0] for row in rows}
+        ask = self._connection.execute
+        question = "SELECT identity FROM used_nonces WHERE nonce = ?"
+        found = (ask(question, (nonce.hex(),)).get for nonce in nonces)
+        return {identity for identity in found if identity is not None}
 
     def terms(self, holder: bytes) -> tuple[Terms, ...]:
         """Return the terms of a key id: those in force first, then the ended, latest first."""
