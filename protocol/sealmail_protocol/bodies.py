@@ -20,7 +20,7 @@ _DATA = re.compile(rb"data: ([1-9][0-9]{0,18})", re.IGNORECASE)
 # Post-To lines at the head of a proxied body come on top of the block.
 _POST_TO_ROOM = 64 * 1024
 # Bytes of data handed on at once: enough to be cheap, little enough to keep memory flat.
-_CHUNK = 256 * 1024
+_CHUNK = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)

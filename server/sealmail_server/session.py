@@ -19,17 +19,15 @@ from sealmail_protocol.policy import COMMAND_POLICY
 from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Word
 from sealmail_server.accounts import is_user, log_in
 from sealmail_server.intake import Intake
-from sealmail_server.reading import find_block, join_entries
+from sealmail_server.reading import block_slices, find_block
 from sealmail_server.visitor import ANONYMOUS, STRANGER
-from sealmail_store import BlockData, BlockStore, DamagedData, DataGone, StoreError
+from sealmail_store import BlockStore, DamagedData, DataGone, StoredEntry, StoreError
 from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
 
 # Guessing auth keys is hopeless; a pause keeps it from being loud too.
 LOGIN_PAUSE = 0.5
-# A slice of data on its way out: large enough to be cheap, small enough to share the loop.
-_SLICE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +130,21 @@ class Session:
         )
         if not entries:
             await self._answer(Word.NOT_FOUND)
-        elif (data := entries[0].data) is not None:
-            await self._send_data(entries[0].header, data)
         else:
-            self._link.write(join_entries(entries))
-            await self._link.drain()
+            await self._send_block(entries)
 
-    async def _send_data(self, header: bytes, data: BlockData) -> None:
+    async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
+        begun = False
         try:
-            reader = await asyncio.to_thread(data.open)
+            async for piece in block_slices(entries):
+                begun = True
+                self._link.write(piece)
+                await self._link.drain()
         except (DataGone, DamagedData) as error:
+            if begun:
+                raise
             _log.error("%s", error)
             await self._answer(Word.NOT_FOUND)
-            return
-        with reader:
-            self._link.write(header)
-            while chunk := await asyncio.to_thread(reader.read, _SLICE):
-                self._link.write(chunk)
-                await self._link.drain()
 
     async def _store(self, command: commands.StoreServer) -> None:
         event = await self._link.next_event()
@@ -172,7 +167,7 @@ class Session:
             self._visitor = replace(visitor, confirmed=confirmed)
 
     async def _store_data(self, command: commands.StoreServer, started: DataStarted) -> None:
-        intake = self._services.intake.receive_data(command.key, started.lines)
+        intake = self._services.intake.receive_data(command.key, started.lines, self._visitor)
         try:
             while not isinstance(event := await self._link.next_event(), DataEnded):
                 if not isinstance(event, DataChunk):

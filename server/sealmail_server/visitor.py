@@ -9,13 +9,18 @@ from sealmail_protocol.policy import Role
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A role and, after a login, whose it is; only a confirmed user reads mail."""
+    """A role and, after a login, whose it is; only a confirmed user reads mail.
+
+    ``source`` names the network the connection came from: what limits by source are counted
+    under.
+    """
 
     role: Role
     userid: str | None = None
     confirmed: bool = False
     logged_in_at: datetime | None = None
     account: bytes | None = field(default=None, repr=False)
+    source: str = ""
 
     @property
     def key_id(self) -> KeyId | None:
