@@ -9,13 +9,19 @@ from datetime import datetime, timedelta
 
 from sealmail_pow import StampCheck
 from sealmail_protocol.block_codec import parse_data_header, parse_text_block
-from sealmail_protocol.blocks import AddressClaim, BlockType, DataHeader, KeyAnnouncement
+from sealmail_protocol.blocks import (
+    AddressClaim,
+    BlockType,
+    DataHeader,
+    KeyAnnouncement,
+    MessageAnnouncement,
+)
 from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.canonical import data_digest
 from sealmail_protocol.errors import InvalidBlock, Refusal
-from sealmail_protocol.fields import decode_lines, join_lines
+from sealmail_protocol.fields import decode_lines, join_lines, split_lines
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_protocol.policy import BLOCK_POLICY, Role
 from sealmail_protocol.replies import Accepted, Verdict, parse_verdict, refused, worst
 from sealmail_protocol.stamps import data_challenge_prefix
 from sealmail_protocol.validity import check_date, check_stamp
@@ -59,9 +65,31 @@ class Intake:
             return self.remember_refusal(_digest_of_lines(lines), error)
         return worst(tuple([await self._take_entry(key, each, visitor) for each in entries]))
 
-    def receive_data(self, key: BlockKey, lines: tuple[bytes, ...]) -> "DataIntake":
+    def receive_data(
+        self, key: BlockKey, lines: tuple[bytes, ...], visitor: Visitor
+    ) -> "DataIntake":
         """Begin to take a data block, whose bytes come in chunks."""
         return DataIntake(self, self._store, key, lines)
+
+    async def replicate_text(
+        self, key: BlockKey, lines: tuple[bytes, ...], poster: str | None
+    ) -> Verdict:
+        """Take a text body that the partner took from ``poster``."""
+        role = Role.USER if poster else Role.ANONYMOUS
+        return await self.take_text(key, lines, Visitor(role, poster, confirmed=bool(poster)))
+
+    def replicate_data(
+        self, key: BlockKey, lines: tuple[bytes, ...], poster: str | None
+    ) -> "DataIntake":
+        """Begin to take a data block that the partner took from ``poster``."""
+        return DataIntake(self, self._store, key, lines)
+
+    async def drop(self, key: BlockKey, digest: bytes, visitor: Visitor) -> bool:
+        """Remove an entry of the visitor's own mailbox; tell whether it was there."""
+        return await self._store.write(lambda view: _drop(view, key, digest, visitor))
+
+    async def judge_waiting(self, userid: str) -> None:
+        """Judge again what waits for an account of ``userid``; nothing waits yet."""
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Return what became of the block with this canonical digest."""
@@ -201,6 +229,15 @@ class DataIntake:
         if held is None or displaces_data(entry, held):
             view.put_entry(entry)
         return self._intake.keep_verdict(view, entry.digest)
+
+
+def _drop(view: WriteView, key: BlockKey, digest: bytes, visitor: Visitor) -> bool:
+    for entry in view.entries(BlockType.MESSAGE_ANNOUNCEMENT, key):
+        block = parse_text_block(split_lines(entry.header))
+        is_own = isinstance(block, MessageAnnouncement) and block.recipient == visitor.key_id
+        if entry.digest == digest and is_own:
+            return view.remove_entry(entry.type, key, entry.identity)
+    return False
 
 
 def _digest_of_lines(lines: tuple[bytes, ...], end: bytes = b"") -> bytes:
