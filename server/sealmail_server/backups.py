@@ -7,7 +7,7 @@ from sealmail_server.config import CONFIG_NAME, STORE_NAME, BadConfig, Config
 from sealmail_store import (
     BlockStore,
     make_directory_durably,
-    restore_store,
+    restore_backup,
     write_durably,
 )
 
@@ -32,7 +32,7 @@ def restore(backup: Path, directory: Path) -> None:
     config = Config.load(backup)
     _check_empty(directory)
     make_directory_durably(directory)
-    restore_store(backup / STORE_NAME, directory / STORE_NAME)
+    restore_backup(backup / STORE_NAME, directory / STORE_NAME)
     _copy_files(backup, config, directory)
 
 
