@@ -274,7 +274,6 @@ class PeerLink(Link[ServerConversation, ServerEvent]):
         self.write(self.conversation.send(Word.ENCRYPTED))
         await self.drain()
 
-
     async def begin_with_tls(self, context: ssl.SSLContext) -> None:
         """Begin with the handshake, on a port where no STARTTLS is said."""
         self.conversation.expect_tls()

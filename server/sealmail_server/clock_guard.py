@@ -72,10 +72,9 @@ class ClockGuard:
             return False
         return self._hold is None or now >= self._hold
 
-    async def open(self) -> None:
-        """Learn what the store remembers, and note the present if the clock is right."""
+    async def look(self) -> None:
+        """Learn what the store remembers; to be called before anything else."""
         self._latest, self._hold = await self._store.read(_remembered)
-        await self.tick()
 
     async def tick(self) -> ClockState:
         """Remember the present, unless the clock is in doubt; say what is thought of it."""

@@ -88,7 +88,8 @@ class Session:
                 case Invalid():
                     _log.debug("%s: no command: %s", self._link.peer, event.reason)
                     await self._answer(Word.INVALID_COMMAND)
-                    self._open = self._open and not event.last
+                    if event.last:
+                        self._open = False
                 case _:
                     await self._serve(event)
 

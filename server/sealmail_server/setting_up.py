@@ -48,7 +48,9 @@ def set_up(
     make_tls_identity(directory / CERTIFICATE_NAME, directory / KEY_NAME, names, now)
     keys = FirstKeys(new_auth_key(), new_auth_key())
     asyncio.run(_fill_store(directory / STORE_NAME, keys, now))
-    text = config_text(listen=str(listen), names=tuple(names), **({"domain": domain} if domain else {}))
+    text = config_text(
+        listen=str(listen), names=tuple(names), **({"domain": domain} if domain else {})
+    )
     write_durably(directory / CONFIG_NAME, text.encode())
     return Config.load(directory), keys
 

@@ -29,9 +29,7 @@ class BadIdentity(Exception):
     """The certificate and key cannot be used; the message names the files and the reason."""
 
 
-def make_tls_identity(
-    certificate: Path, key: Path, names: Sequence[str], now: datetime
-) -> None:
+def make_tls_identity(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
     """Write a new RSA key and a certificate for ``names``, durable, the key for us only."""
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
     common_name = names[0][:_MAX_COMMON_NAME]
