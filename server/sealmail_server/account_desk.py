@@ -11,6 +11,8 @@ from sealmail_store import Account, BlockStore, WriteView
 
 _log = logging.getLogger(__name__)
 
+_CONFIRMED = AccountState.CONFIRMED
+
 
 async def _nobody_waits(userid: str) -> None:
     """Stand for the judging of waiting mail where no server runs: it does so when it starts."""
@@ -31,7 +33,7 @@ class AccountDesk:
         self,
         store: BlockStore,
         clock: Callable[[], datetime],
-        judge_waiting: Callable[[str], Awaitable[None]] = _nobody_waits,
+        judge_waiting: Callable[[str], Awaitable[object]] = _nobody_waits,
         end_logins: Callable[[bytes], None] = _nobody_is_here,
     ) -> None:
         self._store = store
@@ -90,6 +92,12 @@ class AccountDesk:
         for account in removed:
             self._end_logins(account.auth_key_hash)
         return removed
+
+    async def judge_all_waiting(self) -> None:
+        """Judge what waits for accounts that came while no server was running."""
+        users = {each.userid for each in await self.list() if each.state == _CONFIRMED}
+        for userid in filter(None, users):
+            await self._judge_waiting(userid)
 
     async def list(self) -> tuple[Account, ...]:
         """Return every account, ordered by userid."""

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sealmail_protocol.blocks import BlockType
-from sealmail_server.limits import QUOTA_BYTES, Limits
+from sealmail_server.limits import Limits
 
 T = TypeVar("T")
 
@@ -21,6 +21,10 @@ CERTIFICATE_NAME = "tls/server.crt"
 KEY_NAME = "tls/server.key"
 
 DEFAULT_LISTEN = "[::]:8081"
+
+_LIMITS = Limits()
+# Every limit but the ages is a setting of the same name.
+_BOUNDS = tuple(each.name for each in fields(Limits) if each.name != "max_age")
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:]+)):([0-9]{1,5})")
 _HOST_NAME = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.:_-]{0,252})")
@@ -60,6 +64,14 @@ def _at_least(least: int) -> Callable[[Any], None]:
     def check(value: int) -> None:
         if value < least:
             raise BadConfig(f"must be at least {least}")
+
+    return check
+
+
+def _between(least: int, most: int) -> Callable[[Any], None]:
+    def check(value: int) -> None:
+        if not least <= value <= most:
+            raise BadConfig(f"must be from {least} to {most}")
 
     return check
 
@@ -149,15 +161,43 @@ class Config:
         _at_least(1),
     )
     quota_bytes: int = _setting(
-        QUOTA_BYTES, "How many bytes the mail of one user may take.", _at_least(1)
+        _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", _at_least(1)
+    )
+    mailbox_bytes: int = _setting(
+        _LIMITS.mailbox_bytes, "How many bytes of announcements a mailbox holds.", _at_least(1)
+    )
+    loose_bytes: int = _setting(
+        _LIMITS.loose_bytes,
+        "Room for data that no paid mail names (yet), in all and from one source.",
+        _at_least(1),
+    )
+    loose_bytes_by_source: int = _setting(_LIMITS.loose_bytes_by_source, "", _at_least(1))
+    acknowledgment_bytes: int = _setting(
+        _LIMITS.acknowledgment_bytes,
+        "Room for acknowledgments, in all and from one source.",
+        _at_least(1),
+    )
+    acknowledgment_bytes_by_source: int = _setting(
+        _LIMITS.acknowledgment_bytes_by_source, "", _at_least(1)
+    )
+    waiting_bytes: int = _setting(
+        _LIMITS.waiting_bytes,
+        "Room for mail that waits for an account, a key or a price, in all and from one source.",
+        _at_least(1),
+    )
+    waiting_bytes_by_source: int = _setting(_LIMITS.waiting_bytes_by_source, "", _at_least(1))
+    verdicts: int = _setting(
+        _LIMITS.verdicts, "How many verdicts are remembered.", _at_least(1000)
     )
     max_age_days_key_announcement: int = _setting(
-        31, "For how many days blocks of each type are kept.", _at_least(1)
+        31,
+        "For how many days blocks of each type are kept; never longer than these defaults.",
+        _between(1, 31),
     )
-    max_age_days_address_claim: int = _setting(10, "", _at_least(1))
-    max_age_days_message_announcement: int = _setting(10, "", _at_least(1))
-    max_age_days_acknowledgment: int = _setting(10, "", _at_least(1))
-    max_age_days_data: int = _setting(10, "", _at_least(1))
+    max_age_days_address_claim: int = _setting(10, "", _between(1, 10))
+    max_age_days_message_announcement: int = _setting(10, "", _between(1, 10))
+    max_age_days_acknowledgment: int = _setting(10, "", _between(1, 10))
+    max_age_days_data: int = _setting(10, "", _between(1, 10))
 
     @classmethod
     def load(cls, directory: Path) -> "Config":
@@ -203,7 +243,8 @@ class Config:
             kind: timedelta(days=getattr(self, f"max_age_days_{kind.replace('-', '_')}"))
             for kind in BlockType
         }
-        return Limits(MappingProxyType(ages), self.quota_bytes)
+        bounds = {name: getattr(self, name) for name in _BOUNDS}
+        return Limits(max_age=MappingProxyType(ages), **bounds)
 
 
 _KNOWN = {each.name: each for each in fields(Config)}

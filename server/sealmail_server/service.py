@@ -13,6 +13,7 @@ from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
+from sealmail_server.expiry import Expiry
 from sealmail_server.intake import Intake
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
@@ -20,7 +21,7 @@ from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity
 from sealmail_store import BlockStore, StoreError
-from sealmail_verify import VerifierPool
+from sealmail_verify import Undecided, VerifierPool
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ async def running_server(
         await guard.look()
         await guard.tick()
         server = Server(directory, config, clock, store, verifier, guard, identity, stop)
-        await stack.enter_async_context(server.time_keeping())
+        await stack.enter_async_context(server.housekeeping())
         await server.listen()
         stack.push_async_callback(server.close)
         await stack.enter_async_context(operator_desk(directory, server.operator))
@@ -101,7 +102,8 @@ class Server:
             room_for(config.max_connections), config.max_connections_per_source
         )
         self._listeners: list[Listener] = []
-        intake = Intake(store, verifier, clock)
+        self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
+        intake = Intake(store, verifier, clock, config.limits)
         desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
         rate = config.stranger_requests_per_second
         self.services = Services(
@@ -109,6 +111,7 @@ class Server:
             intake=intake,
             desk=desk,
             identity=identity,
+            limits=config.limits,
             guard=guard,
             requests=Allowance(Rate(rate, rate * _BURST_SECONDS)),
             failed_logins=Allowance(FAILED_LOGINS),
@@ -150,14 +153,33 @@ class Server:
                 group.create_task(listener.stop(self._config.stop_seconds))
 
     @asynccontextmanager
-    async def time_keeping(self) -> AsyncIterator[None]:
-        """Remember the time now and then."""
-        keeping = asyncio.create_task(self._keep_time())
+    async def housekeeping(self) -> AsyncIterator[None]:
+        """Remember the time, judge what waits, and remove what has expired, in the background."""
+        chores = [
+            asyncio.create_task(self._keep_time()),
+            asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self._expire()),
+        ]
         try:
             yield
         finally:
-            keeping.cancel()
-            await asyncio.wait((keeping,))
+            for chore in chores:
+                chore.cancel()
+            await asyncio.wait(chores)
+
+    async def _judge_waiting(self) -> None:
+        try:
+            await self.services.desk.judge_all_waiting()
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for accounts could not be judged: %s", error)
+
+    async def _expire(self) -> None:
+        while True:
+            try:
+                await self._expiry.run()
+            except StoreError as error:
+                _log.error("expired blocks could not be removed: %s", error)
+            await asyncio.sleep(_TICK_SECONDS)
 
     async def _keep_time(self) -> None:
         while True:

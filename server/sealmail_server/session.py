@@ -27,22 +27,22 @@ from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import AccountRefused, hash_auth_key
 from sealmail_server.clock_guard import ClockGuard, ClockState
-from sealmail_server.intake import DataIntake, Intake
-from sealmail_server.reading import find_block, join_entries
+from sealmail_server.data_intake import DataIntake
+from sealmail_server.intake import Intake
+from sealmail_server.limits import Limits
+from sealmail_server.reading import block_slices, find_block
 from sealmail_server.sources import Allowance
 from sealmail_server.tls_identity import TlsIdentity
 from sealmail_server.visitor import ANONYMOUS, Visitor
-from sealmail_store import BlockData, BlockStore, DamagedData, DataGone, StoreError
+from sealmail_store import BlockStore, DamagedData, DataGone, StoredEntry, StoreError
 from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
 
 # Guessing auth keys is hopeless; a pause keeps it from being loud too.
-LOGIN_PAUSE = 0.5
+LOGIN_PAUSE = 0.25
 # A source that would have to wait longer than this is sent away instead.
 MAX_DELAY = 10.0
-# A slice of data on its way out: large enough to be cheap, small enough to share the loop.
-_SLICE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Services:
     intake: Intake
     desk: AccountDesk
     identity: TlsIdentity
+    limits: Limits
     guard: ClockGuard
     requests: Allowance
     failed_logins: Allowance
@@ -229,29 +230,27 @@ class Session:
 
     async def _get(self, command: commands.GetServer) -> None:
         visitor, now = self.visitor, self._services.clock()
+        limits = self._services.limits
         entries = await self._services.store.read(
-            lambda view: find_block(view, command.key, command.since, visitor, now)
+            lambda view: find_block(view, command.key, command.since, visitor, now, limits)
         )
         if not entries:
             await self._answer(Word.NOT_FOUND)
-        elif (data := entries[0].data) is not None:
-            await self._send_data(entries[0].header, data)
         else:
-            self._link.write(join_entries(entries))
-            await self._link.drain()
+            await self._send_block(entries)
 
-    async def _send_data(self, header: bytes, data: BlockData) -> None:
+    async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
+        begun = False
         try:
-            reader = await asyncio.to_thread(data.open)
+            async for piece in block_slices(entries):
+                begun = True
+                self._link.write(piece)
+                await self._link.drain()
         except (DataGone, DamagedData) as error:
+            if begun:
+                raise
             _log.error("%s", error)
             await self._answer(Word.NOT_FOUND)
-            return
-        with reader:
-            self._link.write(header)
-            while chunk := await asyncio.to_thread(reader.read, _SLICE):
-                self._link.write(chunk)
-                await self._link.drain()
 
     async def _store(self, command: commands.StoreServer) -> None:
         intake, key, visitor = self._services.intake, command.key, self.visitor

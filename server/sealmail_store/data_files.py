@@ -76,6 +76,10 @@ class DataSpool:
             except OSError as error:
                 raise self._explained(error) from error
 
+    def key(self) -> BlockKey:
+        """Return the key of the bytes taken so far."""
+        return self._hasher.key()
+
     def finish(self) -> BlockData:
         """Return the data, on stable storage if it is large; nothing can be written after."""
         with self._lock:
