@@ -82,9 +82,9 @@ def commands_of(scene: Scene) -> Iterator[Command]:
 class Player:
     """A client that says exactly what the dialogue says."""
 
-    def __init__(self, address: ServerAddress) -> None:
+    def __init__(self, address: ServerAddress, source: str = "127.0.0.1") -> None:
         self._socket: socket.socket | ssl.SSLSocket = socket.create_connection(
-            (address.host, address.port), timeout=20
+            (address.host, address.port), timeout=20, source_address=(source, 0)
         )
         self._heard = b""
 
@@ -112,7 +112,7 @@ class Player:
                 case "C>":
                     self.say(step.text)
                 case "C=":
-                    self._socket.sendall(step.text.encode())
+                    self.send(step.text.encode())
                 case "T>":
                     self.start_tls()
                 case _:
@@ -120,7 +120,11 @@ class Player:
 
     def say(self, line: str) -> None:
         """Send a line."""
-        self._socket.sendall(line.encode() + b"\r\n")
+        self.send(line.encode() + b"\r\n")
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._socket.sendall(data)
 
     def start_tls(self) -> None:
         """Do the handshake."""
@@ -145,6 +149,15 @@ class Player:
             self._heard += received
         line, _, self._heard = self._heard.partition(b"\r\n")
         return line.decode()
+
+    def take(self, count: int) -> bytes:
+        """Return the next bytes, whatever they are."""
+        while len(self._heard) < count:
+            received = self._socket.recv(65_536)
+            assert received, "the connection ended"
+            self._heard += received
+        taken, self._heard = self._heard[:count], self._heard[count:]
+        return taken
 
 
 def _spoken(text: str, cast: Cast) -> tuple[str, ...]:
