@@ -64,7 +64,7 @@ class Operator:
             raise OperatorError(f"no such request: {request.get('do')!r}")
         try:
             return await work(self, request)
-        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError) as error:
+        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError, ValueError) as error:
             raise OperatorError(str(error)) from error
 
     async def _add(self, request: Request) -> dict[str, Any]:
