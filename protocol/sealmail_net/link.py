@@ -128,8 +128,11 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
 
     async def next_event(self, awaited: str = "a command") -> EventT:
         """Return the next event; ``awaited`` says in a ``Timeout`` what did not come."""
-        # One peer's pipelined commands must not keep the loop from the others.
-        await asyncio.sleep(0)
+        event = self._take_event()
+        if event is not None:
+            # One peer's pipelined commands must not keep the loop from the others.
+            await asyncio.sleep(0)
+            return event
         loop = asyncio.get_running_loop()
         deadline, counted = loop.time() + self.idle_seconds, self._received
         while (event := self._take_event()) is None:

@@ -17,7 +17,7 @@ _BODY_LIMITS = {str(kind).encode(): row.body_size for kind, row in BLOCK_POLICY.
     b"acknowledgement": BLOCK_POLICY[BlockType.ACKNOWLEDGMENT].body_size
 }
 # Bytes of data handed on at once: enough to be cheap, little enough to keep memory flat.
-_CHUNK = 256 * 1024
+_CHUNK = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)

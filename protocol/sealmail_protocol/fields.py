@@ -5,7 +5,7 @@ Limits are decided here and in ``policy``; what a field means is decided in ``bl
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sealmail_protocol.errors import InvalidBlock, Refusal
 
@@ -78,6 +78,15 @@ class Fields:
     """The fields of a block, in order; names compare without case."""
 
     pairs: tuple[tuple[str, str], ...]
+    _values: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Every block is asked for a dozen names, and an announcement may have thousands of lines.
+        values: dict[str, list[str]] = {}
+        for name, value in self.pairs:
+            values.setdefault(name.lower(), []).append(value)
+        listed = {name: tuple(found) for name, found in values.items()}
+        object.__setattr__(self, "_values", listed)
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> "Fields":
@@ -100,7 +109,7 @@ class Fields:
 
     def every(self, name: str) -> tuple[str, ...]:
         """Return the values of a field that may be repeated, in order."""
-        return tuple(value for key, value in self.pairs if key.lower() == name.lower())
+        return self._values.get(name.lower(), ())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self.pairs)

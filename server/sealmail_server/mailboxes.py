@@ -76,10 +76,13 @@ def asked_for(
     size = len(candidate.header)
     freed = len(held.header) if held is not None else 0
     freed_unpaid = freed if held is not None and not held.paid else 0
-    used = view.space(mailbox_space(candidate.key)).bytes - freed + size
-    unpaid = view.space(unpaid_space(candidate.key)).bytes - freed_unpaid + size
-    stored, added = view.uncounted_data(block.data_blocks, block.recipient.raw)
-    quota = view.space(holder_space(block.recipient.raw)).bytes + added
+    holder = block.recipient.raw
+    names = (mailbox_space(candidate.key), unpaid_space(candidate.key), holder_space(holder))
+    spaces = view.spaces(names)
+    used = spaces[names[0]].bytes - freed + size
+    unpaid = spaces[names[1]].bytes - freed_unpaid + size
+    stored, added = view.uncounted_data(block.data_blocks, holder)
+    quota = spaces[names[2]].bytes + added
     mailbox_fill = Fraction(used, limits.mailbox_bytes)
     fill = max(mailbox_fill, Fraction(quota, limits.quota_bytes))
     share = Fraction(unpaid * TOKEN_QUARTER, limits.mailbox_bytes)

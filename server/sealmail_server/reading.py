@@ -32,9 +32,8 @@ def find_block(
     A mailbox that holds more than one answer may is given from its oldest entry on; SINCE
     gives the rest.
     """
-    for kind in BlockType:
-        if not _may_read(kind, visitor):
-            continue
+    readable = [kind for kind in BlockType if _may_read(kind, visitor)]
+    for kind in map(BlockType, view.types_under(key, readable)):
         is_mailbox = kind is BlockType.MESSAGE_ANNOUNCEMENT
         entries = view.entries(kind, key, since=since if is_mailbox else None)
         if is_mailbox and entries and not _is_recipient(entries[0], visitor):

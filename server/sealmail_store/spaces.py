@@ -4,6 +4,7 @@ Every change of an entry changes its sums in the same transaction, by steps whos
 not depend on how much is stored: what a sum says, nobody has to count.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -66,6 +67,17 @@ class SpaceBook:
         ).get
         return Count(*row) if row else Count(0, 0)
 
+    def read_all(self, names: Iterable[str]) -> dict[str, Count]:
+        """Return what is in several spaces, by one question."""
+        asked = list(names)
+        rows: Any = self._connection.execute(
+            "SELECT name, entries, bytes FROM spaces"
+            " WHERE name IN (SELECT value FROM json_each(?))",
+            (json.dumps(asked),),
+        )
+        found = {name: Count(entries, size) for name, entries, size in rows}
+        return {name: found.get(name, Count(0, 0)) for name in asked}
+
     def entry_came(self, entry: StoredEntry, number: int) -> None:
         """Count an entry in, with what it names; ``number`` is its row."""
         if entry.data is not None:
@@ -74,7 +86,7 @@ class SpaceBook:
         self._add(_spaces_of(entry.type, entry.key, entry.paid, entry.source), len(entry.header))
         holder = entry.holder if entry.paid else b""
         for key in entry.names:
-            if holder and not self._is_held(key, holder):
+            if holder:
                 self._count_held(key, holder, 1)
             self._connection.execute(
                 "INSERT OR IGNORE INTO named_data (key, holder, entry) VALUES (?, ?, ?)",
@@ -97,7 +109,7 @@ class SpaceBook:
             "DELETE FROM named_data WHERE entry = ? RETURNING key, holder", (number,)
         ).fetchall()
         for named_key, holder in named:
-            if holder and not self._is_held(BlockKey(named_key), holder):
+            if holder:
                 self._count_held(BlockKey(named_key), holder, -1)
 
     def waiting_came(self, entry: WaitingEntry) -> None:
@@ -145,9 +157,12 @@ class SpaceBook:
             self._add((LOOSE_DATA, source_space(LOOSE_DATA, source)), size, sign)
 
     def _count_held(self, key: BlockKey, holder: bytes, sign: int) -> None:
-        """Let data, if it is stored, change hands: it has or had no paid name by ``holder``."""
+        """Let data, if it is stored, change hands, unless ``holder`` has another paid name of it.
+
+        Called before a name is put, and after one is deleted.
+        """
         row = self._connection.execute(_DATA, (key.raw,)).get
-        if row is None:
+        if row is None or self._is_held(key, holder):
             return
         size, source = row
         self._add((holder_space(holder),), size, sign)

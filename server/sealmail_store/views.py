@@ -1,5 +1,6 @@
 """What work inside the store sees: one consistent state to read."""
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -35,6 +36,12 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
 
+# One question for all types; lists travel as JSON.
+_PRESENT = (
+    "SELECT value FROM json_each(?)"
+    " WHERE EXISTS (SELECT 1 FROM entries WHERE type = value AND key = ?)"
+)
+
 LATEST_TIME = "latest-time-seen"
 
 
@@ -65,10 +72,8 @@ class ReadView:
 
     def types_under(self, key: BlockKey, types: Iterable[str]) -> tuple[str, ...]:
         """Return those of ``types``, in their order, that have an entry under ``key``."""
-        exists = "SELECT EXISTS (SELECT 1 FROM entries WHERE type = ? AND key = ?)"
-        return tuple(
-            type for type in types if self._connection.execute(exists, (type, key.raw)).get
-        )
+        rows: Any = self._connection.execute(_PRESENT, (json.dumps(list(types)), key.raw))
+        return tuple(row[0] for row in rows)
 
     def entries_between(self, type: str, first: BlockKey, last: BlockKey) -> Iterator[StoredEntry]:
         """Walk the entries of ``type`` by key, from ``first`` to ``last``, both included."""
@@ -88,6 +93,10 @@ class ReadView:
     def space(self, name: str) -> Count:
         """Return what is in one of the named spaces (``spaces``), by its running sum."""
         return self._spaces.read(name)
+
+    def spaces(self, names: Iterable[str]) -> dict[str, Count]:
+        """Return what is in several spaces at once."""
+        return self._spaces.read_all(names)
 
     def is_named(self, key: BlockKey) -> bool:
         """Tell whether a stored announcement names the data of ``key``."""
@@ -143,13 +152,13 @@ class ReadView:
 
     def users_of_nonces(self, nonces: Iterable[bytes]) -> set[bytes]:
         """Return the identities of the entries that these nonces were used for."""
-        found = (
-            self._connection.execute(
-                "SELECT identity FROM used_nonces WHERE nonce = ?", (nonce,)
-            ).get
-            for nonce in nonces
+        asked = json.dumps([nonce.hex() for nonce in nonces])
+        rows: Any = self._connection.execute(
+            "SELECT DISTINCT identity FROM used_nonces"
+            " WHERE nonce IN (SELECT value FROM json_each(?))",
+            (asked,),
         )
-        return {identity for identity in found if identity is not None}
+        return {row[0] for row in rows}
 
     def terms(self, holder: bytes) -> tuple[Terms, ...]:
         """Return the terms of a key id: those in force first, then the ended, latest first."""
