@@ -126,6 +126,10 @@ class ServerConversation(_Side[ServerEvent]):
         super().__init__(encrypted=encrypted)
         self._invalid = 0
 
+    def expect_tls(self) -> None:
+        """Note that TLS comes at once, without STARTTLS."""
+        self._await_tls()
+
     def _advance(self) -> ServerEvent | None:
         if self._body is not None:
             event = self._next_body_event()

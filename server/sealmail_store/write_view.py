@@ -238,6 +238,10 @@ class WriteView(ReadView):
         if latest is None or now > latest:
             self.put_setting(LATEST_TIME, str(seconds(now)))
 
+    def reset_time(self, now: datetime) -> None:
+        """Make ``now`` the latest time seen, also if it is earlier: somebody vouched for it."""
+        self.put_setting(LATEST_TIME, str(seconds(now)))
+
     def sync_data(self) -> None:
         """Make the files of all entries put so far durable; the writer calls it before COMMIT."""
         self._files.sync()

@@ -23,7 +23,6 @@ from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 from sealmail_protocol.replies import Accepted, Pending
-from sealmail_protocol.stamps import challenge
 from sealmail_server.limits import Limits
 from sealmail_store import (
     LOOSE_DATA,
@@ -215,7 +214,7 @@ def test_more_nonces_do_not_make_more_stamps(tmp_path: Path) -> None:
     async def scenario(office: PostOffice) -> None:
         await office.open_account(ANN)
         first = varied(1)
-        stamp = mint(challenge(first), Difficulty(8, 4))
+        stamp = mint(first.challenge, Difficulty(8, 4))
         pairs = [",".join(("bd", *stamp.nonces[place : place + 2])) for place in (0, 1, 2)]
         entries = [
             changed(changed(first, "ProofOfWork:", f"ProofOfWork: {pair}"), "Mailbox:", name)
