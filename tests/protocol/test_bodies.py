@@ -95,7 +95,7 @@ def test_data_come_in_chunks_and_stop_at_their_count() -> None:
     started, *chunks, _ = events
     assert started == DataStarted((b"TYPE: data", b"data: 600000"), 600_000)
     assert [len(chunk.data) for chunk in chunks if isinstance(chunk, DataChunk)] == [
-        262_144, 262_144, 75_712,
+        131_072, 131_072, 131_072, 131_072, 75_712,
     ]  # fmt: skip
     assert buffer.take_line() == b"PING"
 
