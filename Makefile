@@ -12,7 +12,7 @@ TEST_EXTRAS := $(RUN_EXTRAS)
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
-TEST_NEEDS := $(RUN_NEEDS) git:git
+TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace
 
 VENV := .venv
 STAMPS := $(VENV)/stamps
@@ -29,10 +29,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-long check bench lock dist clean run-needs test-needs
+.PHONY: help run demo test test-long check bench bench-server lock dist clean run-needs test-needs
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: run-needs $(STAMPS)/run ## deliver a first mail, then keep the servers up until Ctrl-C
 	@$(BIN)/python bench/journey.py --keep
@@ -57,6 +57,9 @@ ifeq ($(BENCHMARKS),)
 else
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 endif
+
+bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
+	$(BIN)/python bench/bench_server.py
 
 lock: $(STAMPS)/uv ## pin what pyproject.toml asks for; LOCK_OPTIONS=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml $(TEST_EXTRAS:%=--extra %) --group test --output-file requirements/test.txt

@@ -128,18 +128,27 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
 
     async def next_event(self, awaited: str = "a command") -> EventT:
         """Return the next event; ``awaited`` says in a ``Timeout`` what did not come."""
-        # One peer's pipelined commands must not keep the loop from the others.
-        await asyncio.sleep(0)
+        event = self._take_event()
+        if event is not None:
+            # One peer's pipelined commands must not keep the loop from the others.
+            await asyncio.sleep(0)
+            return event
         loop = asyncio.get_running_loop()
         deadline, counted = loop.time() + self.idle_seconds, self._received
         while (event := self._take_event()) is None:
             if self._received - counted >= _PROGRESS:
                 deadline, counted = loop.time() + self.idle_seconds, self._received
+            # A timer that only wakes: asyncio.timeout costs as much as reading the event.
+            timer = loop.call_at(deadline, self._arrived.set)
             try:
-                async with asyncio.timeout_at(deadline):
-                    await self._arrived.wait()
-            except TimeoutError:
-                raise Timeout(self.peer, awaited) from None
+                await self._arrived.wait()
+            finally:
+                timer.cancel()
+            if loop.time() >= deadline and self._received - counted < _PROGRESS:
+                event = self._take_event()
+                if event is None:
+                    raise Timeout(self.peer, awaited)
+                return event
         return event
 
     def write(self, data: bytes) -> None:
@@ -273,6 +282,11 @@ class PeerLink(Link[ServerConversation, ServerEvent]):
         await self.start_tls(context, server_side=True)
         self.write(self.conversation.send(Word.ENCRYPTED))
         await self.drain()
+
+    async def begin_with_tls(self, context: ssl.SSLContext) -> None:
+        """Begin with the handshake, on a port where no STARTTLS is said."""
+        self.conversation.expect_tls()
+        await self.start_tls(context, server_side=True)
 
 
 class ServerLink(Link[ClientConversation, ClientEvent]):
