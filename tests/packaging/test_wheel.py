@@ -76,9 +76,9 @@ def pure_wheel(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Return the wheel that the source archive gives on a machine without a compiler."""
     (source,) = archives.glob("*.tar.gz")
     directory = tmp_path_factory.mktemp("pure")
-    command = [UV, "build", "--wheel", "--offline", "--no-build-isolation", "--quiet"]
-    command += ["--python", sys.executable, "--out-dir", directory, source]
-    run(*command, cwd=directory, CC="no-such-compiler")
+    options = ("--wheel", "--offline", "--no-build-isolation", "--quiet")
+    where = ("--python", sys.executable, "--out-dir", directory)
+    run(UV, "build", *options, *where, source, cwd=directory, CC="no-such-compiler")
     (path,) = directory.glob("*.whl")
     return path
 

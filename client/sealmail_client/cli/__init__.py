@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 from platformdirs import user_data_path
 
+from sealmail_client.cli.pow import pow
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99})
 @click.version_option(package_name="sealmail", prog_name="sealmail")
@@ -19,3 +21,6 @@ from platformdirs import user_data_path
 def main(context: click.Context, home: Path) -> None:
     """Write, seal, send, receive and verify mail that only its readers can open."""
     context.obj = home
+
+
+main.add_command(pow)

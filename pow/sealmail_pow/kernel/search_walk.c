@@ -45,9 +45,16 @@ struct search {
  * which must stay small against the 2^(bits/2) of the search. */
 static unsigned theta_of(unsigned bits)
 {
+    static const unsigned few_points = 10, many_points = 12, most = 28;
     unsigned half = bits / 2;
-    unsigned theta = half <= 10 ? 0 : half < 20 ? half - 10 : half - 12;
-    return half >= 20 && half < 22 ? 10 - (22 - half) : theta < 28 ? theta : 28;
+    if (half <= few_points)
+        return 0;
+    /* A thousand points fit the fastest cache, which counts where many are met; where they are
+     * rare, four thousand are as good and cost fewer detours. */
+    unsigned theta = half - few_points;
+    if (theta > 8)
+        theta = half - many_points > 8 ? half - many_points : 8;
+    return theta < most ? theta : most;
 }
 
 /* A bijection that leaves no order: the finish of splitmix64. */
@@ -221,8 +228,8 @@ enum outcome search_by_walking(const struct task *task, unsigned threads, uint64
     search->alone = threads == 1;
     search->found = false;
     search->solution = solution;
-    /* Eight times the points that a search meets on average; at least room for all lanes. */
-    search->log_slots = half - (search->theta < half ? search->theta : half) + 3;
+    /* Three times the points that a search meets on average. */
+    search->log_slots = half - (search->theta < half ? search->theta : half) + 2;
     search->trails = calloc((size_t)1 << search->log_slots, sizeof *search->trails);
     if (search->trails == NULL) {
         free(search);
