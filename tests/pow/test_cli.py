@@ -22,7 +22,7 @@ def test_a_stamp_is_minted_over_a_file(tmp_path: Path) -> None:
     """What is printed is a stamp and nothing else, good over the file's bytes."""
     letter = tmp_path / "letter"
     letter.write_bytes(b"a letter\r\n")
-    done = run("mint", "bd,28,2", letter)
+    done = run("mint", "bd,30,2", letter)
     assert done.exit_code == 0
     assert verify(b"a letter\r\n", Stamp.parse(done.output.removesuffix("\n")), Difficulty(30))
 

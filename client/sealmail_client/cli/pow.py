@@ -22,7 +22,7 @@ from sealmail_pow import mint as mint_stamp
 
 # The prices that `bench` foretells: from the floor of the original to minutes of a computer.
 _FORETOLD_BITS = range(24, 65, 4)
-_SECONDS_A_KERNEL = 0.3
+_SECONDS_A_KERNEL = 0.1
 # The length of what an announcement of a short mail stamps.
 _LETTER_BYTES = 60
 
