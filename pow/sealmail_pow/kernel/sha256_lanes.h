@@ -152,12 +152,13 @@ struct rows {
 };
 
 /* Take the state through a block whose schedule is the same in all lanes: the words come from
- * memory, and no lane computes a schedule of its own. This is every block but the first. */
-INLINE struct rows shared_block(struct rows s, const uint32_t *wk)
+ * memory, `stride` words apart, and no lane computes a schedule of its own. This is every block
+ * but the first. */
+INLINE struct rows shared_block(struct rows s, const uint32_t *wk, size_t stride)
 {
     row a = s.of[0], b = s.of[1], c = s.of[2], d = s.of[3];
     row e = s.of[4], f = s.of[5], g = s.of[6], h = s.of[7];
-#define SHARED(t) same(wk[t])
+#define SHARED(t) same(wk[(t) * stride])
     ALL_ROUNDS(SHARED);
 #undef SHARED
     return (struct rows){{
@@ -236,7 +237,7 @@ INLINE void hash(const struct message *m, const row *words, unsigned first, unsi
 {
     struct rows s = first_block(m, words, first, varying);
     for (size_t block = 0; block < m->kept_blocks; block++)
-        s = shared_block(s, m->wk[block]);
+        s = shared_block(s, m->wk[block], 1);
     *hi = and(s.of[0], m->mask_hi);
     *lo = and(s.of[1], m->mask_lo);
 }
@@ -319,18 +320,43 @@ TARGET static void count(const struct message *m, uint64_t from, struct places *
         count_with(m, from, out, 0, 3);
 }
 
+/* The schedules of blocks in a row, one in each lane: long data have their schedules computed as
+ * many at a time as there are lanes, and then used by all lanes one after the other. */
+INLINE void expand_blocks(const uint8_t *blocks, uint32_t wk[ROUNDS][LANES])
+{
+    lanes w[ROUNDS];
+    for (int t = 0; t < BLOCK_WORDS; t++)
+        for (int lane = 0; lane < LANES; lane++)
+            w[t][lane] = read_word(blocks + lane * BLOCK_BYTES + 4 * t);
+    for (int t = BLOCK_WORDS; t < ROUNDS; t++) {
+        lanes before = w[t - 15], after = w[t - 2];
+        before = XOR3(ROTATE(before, 7), ROTATE(before, 18), before >> 3);
+        after = XOR3(ROTATE(after, 17), ROTATE(after, 19), after >> 10);
+        w[t] = after + w[t - 7] + before + w[t - 16];
+    }
+    for (int t = 0; t < ROUNDS; t++) {
+        lanes sum = w[t] + sha256_k[t];
+        memcpy(wk[t], &sum, sizeof sum);
+    }
+}
+
 TARGET static void stream(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks, size_t count)
 {
     struct rows s;
-    uint32_t column[LANES * BUNDLES], wk[ROUNDS];
+    uint32_t column[LANES * BUNDLES], wk[ROUNDS][LANES], last_wk[ROUNDS];
     for (int word = 0; word < STATE_WORDS; word++) {
         for (int lane = 0; lane < LANES * BUNDLES; lane++)
             column[lane] = states[lane][word];
         s.of[word] = load(column);
     }
+    for (; count >= LANES; count -= LANES, blocks += LANES * BLOCK_BYTES) {
+        expand_blocks(blocks, wk);
+        for (int block = 0; block < LANES; block++)
+            s = shared_block(s, &wk[0][block], LANES);
+    }
     for (; count > 0; count--, blocks += BLOCK_BYTES) {
-        expand_block(blocks, wk);
-        s = shared_block(s, wk);
+        expand_block(blocks, last_wk);
+        s = shared_block(s, last_wk, 1);
     }
     for (int word = 0; word < STATE_WORDS; word++) {
         store(column, s.of[word]);
