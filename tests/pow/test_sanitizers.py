@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pow" / "sealmail_pow"
+TESTS = ROOT / "tests" / "pow"
+SEARCH_TESTS = TESTS / "test_search.py"
 CHECKS = [
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=all",
@@ -34,24 +36,30 @@ def run(*command: str | Path, **settings: str) -> str:
     return done.stdout
 
 
-def checked_package(directory: Path) -> Path:
+def checked_package(directory: Path, *further_options: str) -> Path:
     """Copy the package to a directory, with its C compiled for the sanitizers."""
     copy = directory / "sealmail_pow"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     module = copy / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     options = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
     include = f"-I{sysconfig.get_path('include')}"
-    run("gcc", *options, *CHECKS, include, *sorted(copy.glob("kernel/*.c")), "-o", module)
+    run(
+        "gcc",
+        *options,
+        *CHECKS,
+        *further_options,
+        include,
+        *sorted(copy.glob("kernel/*.c")),
+        "-o",
+        module,
+    )
     return copy
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_the_kernel_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
-    """Neither a byte out of bounds nor an undefined operation happens in any kernel test."""
-    copy = checked_package(tmp_path)
+def run_tests(copy: Path, *what: str | Path) -> str:
+    """Run tests with a checked package in the place of the installed one."""
     settings = {
-        "PYTHONPATH": str(tmp_path),
+        "PYTHONPATH": str(copy.parent),
         "PYTHONMALLOC": "malloc",
         "LD_PRELOAD": run("gcc", "-print-file-name=libasan.so").strip(),
         # The interpreter itself leaves memory to the system when it ends.
@@ -62,10 +70,24 @@ def test_the_kernel_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
         str(copy / "__init__.py"),
         "native",
     ]
-    tests = [ROOT / "tests" / "pow" / f"test_{name}.py" for name in ("kernels", "search")]
     options = ("-q", "-m", "not long", "-p", "no:cacheprovider", "--timeout=600")
-    printed = run(sys.executable, "-m", "pytest", *options, *tests, **settings)
+    return run(sys.executable, "-m", "pytest", *options, *what, **settings)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_kernel_tests_pass_under_the_sanitizers(tmp_path: Path) -> None:
+    """Neither a byte out of bounds nor an undefined operation happens in any kernel test."""
+    printed = run_tests(checked_package(tmp_path), TESTS / "test_kernels.py", SEARCH_TESTS)
     assert " passed" in printed
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_more_bits_than_a_place_has_are_found(tmp_path: Path) -> None:
+    """Beyond 64 bits walks meet in vain at times, and go on; here beyond 26 bits, to see it."""
+    copy = checked_package(tmp_path, "-DPLACE_BITS=26")
+    assert " passed" in run_tests(copy, SEARCH_TESTS, "-k", "any_number_of_bits or threads")
 
 
 @pytest.mark.long

@@ -19,6 +19,16 @@
 enum { STEPS_A_LOOK = 512 };
 /* A walk that has met no point after so many times the mean is caught in a cycle. */
 enum { LOST_AFTER = 20 };
+/* Reached beyond 80 bits, which nobody has the time to find: 1.5 MiB. */
+enum { MOST_LOG_SLOTS = 16 };
+
+/* A place is at most so many bits. If more are asked for, walks meet now and then at places that
+ * do not agree in all of them, and go on: as each meeting is found among all points known by
+ * then, the work is not much more, half as much again for six bits. Tests make do with fewer. */
+#ifndef PLACE_BITS
+#define PLACE_BITS 64
+#endif
+
 /* How many slots are tried for a point before the last one is taken from another. */
 enum { PROBES = 16 };
 
@@ -220,7 +230,6 @@ enum outcome search_by_walking(const struct task *task, unsigned threads, uint64
     struct search *search = malloc(sizeof *search);
     if (search == NULL)
         return OUT_OF_MEMORY;
-    unsigned half = task->bits < 64 ? task->bits / 2 : 32;
     search->task = task;
     search->seed = seed;
     atomic_init(&search->starts, 0);
@@ -229,7 +238,9 @@ enum outcome search_by_walking(const struct task *task, unsigned threads, uint64
     search->found = false;
     search->solution = solution;
     /* Three times the points that a search meets on average. */
-    search->log_slots = half - (search->theta < half ? search->theta : half) + 2;
+    search->log_slots = task->bits / 2 - search->theta + 2;
+    if (search->log_slots > MOST_LOG_SLOTS)
+        search->log_slots = MOST_LOG_SLOTS;
     search->trails = calloc((size_t)1 << search->log_slots, sizeof *search->trails);
     if (search->trails == NULL) {
         free(search);
@@ -237,7 +248,7 @@ enum outcome search_by_walking(const struct task *task, unsigned threads, uint64
     }
     pthread_mutex_init(&search->lock, NULL);
     prepare_walk(&search->message, task->data, task->length, task->salt,
-                 task->bits < 64 ? task->bits : 64, search->theta);
+                 task->bits < PLACE_BITS ? task->bits : PLACE_BITS, search->theta);
 
     /* The calling thread searches too. If the system gives fewer others, fewer must do. */
     pthread_t others[MOST_THREADS];
