@@ -12,6 +12,9 @@ from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.validity import check_text_block
 
+# A million bad entries fit into one answer; nobody reads a million reasons.
+MAX_DOUBTS = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -22,14 +25,28 @@ class Entry:
 
 
 def read_entries(
-    lines: Iterable[bytes], key: BlockKey, now: datetime, doubts: list[str]
+    lines: Iterable[bytes],
+    key: BlockKey,
+    now: datetime,
+    doubts: list[str],
+    *,
+    any_age: bool = False,
 ) -> list[Entry]:
-    """Return the entries that hold; why others do not is appended to ``doubts``."""
+    """Return the entries that hold; why others do not is appended to ``doubts``.
+
+    ``any_age`` lets old ones pass, for callers who know what old ones may still say.
+    """
     entries = []
+    left_out = 0
     for raw in filter(None, split_bundle(lines)):
         try:
             block = parse_text_block(decode_lines(raw))
-            entries.append(Entry(block, check_text_block(block, key, now)))
+            moment = min(now, block.date) if any_age else now
+            entries.append(Entry(block, check_text_block(block, key, moment)))
         except InvalidBlock as error:
-            doubts.append(f"an entry under {key}: {error.reason}")
+            left_out += 1
+            if left_out <= MAX_DOUBTS:
+                doubts.append(f"an entry under {key}: {error.reason}")
+    if left_out > MAX_DOUBTS:
+        doubts.append(f"{left_out - MAX_DOUBTS} more entries under {key} do not hold")
     return entries

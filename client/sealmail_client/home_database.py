@@ -1,6 +1,7 @@
 """The one SQLite file of a home, and its schema; what the rows mean is said by their owners.
 
-Only one program has the home open at a time, so the plain rollback journal serves.
+Only one program works in a home at a time, others only look, so the plain rollback journal
+serves.
 """
 
 import sqlite3
@@ -10,9 +11,7 @@ from pathlib import Path
 
 from sealmail_client.errors import HomeUnusable
 
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
+_FIRST_SCHEMA = """
 CREATE TABLE pin (
     way TEXT PRIMARY KEY,              -- such as direct host:port
     pin BLOB NOT NULL,                 -- digest of the server's public key
@@ -110,6 +109,18 @@ CREATE TABLE mail (
 CREATE UNIQUE INDEX mail_once ON mail (folder, sender_key, unique_id, signature_digest);
 """
 
+_SIGHTINGS = """
+ALTER TABLE known_key ADD COLUMN last_seen TEXT;  -- to claim the address
+ALTER TABLE known_key ADD COLUMN seen_at TEXT NOT NULL DEFAULT '';  -- by which source
+ALTER TABLE known_key ADD COLUMN change TEXT NOT NULL DEFAULT '';  -- what stops mail to it
+UPDATE known_key SET last_seen = first_seen;
+ALTER TABLE pin ADD COLUMN previous BLOB;  -- the pin before this one
+"""
+
+# Step n leads from version n to n + 1; what was released is never edited.
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS)
+SCHEMA_VERSION = len(_STEPS)
+
 
 class NewerDatabase(HomeUnusable):
     """The directory was last used by a newer sealmail: use that one."""
@@ -120,11 +131,18 @@ class HomeDatabase:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
-        path.chmod(0o600)
-        self._connection.row_factory = sqlite3.Row
-        self._connection.execute("PRAGMA synchronous = EXTRA")
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        self._migrate(path)
+        try:
+            path.chmod(0o600)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA synchronous = EXTRA")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._migrate(path)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise HomeUnusable(f"{path}: {error}; restore it from a back-up") from None
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let the file go."""
@@ -157,13 +175,12 @@ class HomeDatabase:
     def _migrate(self, path: Path) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
-            self.close()
             raise NewerDatabase(
                 f"{path} has schema {version}, this program knows {SCHEMA_VERSION}: "
                 "use the newer sealmail that wrote it"
             )
-        if version < SCHEMA_VERSION:
+        for number, step in enumerate(_STEPS[version:], start=version + 1):
             # executescript commits by itself: the transaction stands inside the script.
             self._connection.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {step} PRAGMA user_version = {number}; COMMIT;"
             )

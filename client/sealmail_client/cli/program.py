@@ -1,24 +1,29 @@
 """What all commands share: errors that end in an exit code, progress, JSON, the desk."""
 
 import json
+import logging
+import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
+from unicodedata import category
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sealmail_client.desk import Desk, open_desk
 from sealmail_client.errors import ClientError
 from sealmail_client.profile import Home
-from sealmail_client.progress import Nobody, Report, Watcher
+from sealmail_client.progress import Nobody, Watcher
 from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
 from sealmail_verify import Undecided
 
 # A network that fails is worth another try, unlike a wrong wish.
 NETWORK_EXIT_CODE = 3
+# A full disk, a missing permission: nothing that was recorded is lost, mend it and try again.
+MACHINE_EXIT_CODE = 5
+
+_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -28,6 +33,7 @@ class Program(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; what is expected to go wrong does so without a traceback."""
+        _tell_warnings()
         try:
             return super().invoke(context)
         except ClientError as error:
@@ -40,36 +46,42 @@ class Program(click.Group):
                     err=True,
                 )
             _fail(error, NETWORK_EXIT_CODE)
+        except (OSError, sqlite3.Error) as error:
+            _fail(error, MACHINE_EXIT_CODE)
 
 
-def _changed_pins(error: Exception) -> tuple[PinChanged, ...]:
+def _changed_pins(error: Exception) -> list[PinChanged]:
     reasons = error.reasons if isinstance(error, NoServerReached) else (error,)
-    return tuple(reason for reason in reasons if isinstance(reason, PinChanged))
+    return [reason for reason in reasons if isinstance(reason, PinChanged)]
+
+
+class _Warnings(logging.Handler):
+    """Tells the user what went on although it was not as it should be."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"warning: {readable(record.getMessage())}", err=True)
+
+
+def _tell_warnings() -> None:
+    for name in ("sealmail_client", "sealmail_net"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(told, _Warnings) for told in logger.handlers):
+            logger.addHandler(_Warnings(logging.WARNING))
 
 
 def _fail(error: Exception, exit_code: int) -> None:
-    click.echo(f"sealmail: {error}", err=True)
+    click.echo(f"sealmail: {readable(str(error))}", err=True)
     sys.exit(exit_code)
-
-
-class Bars:
-    """Shows tasks as bars on a terminal's error stream."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @contextmanager
-    def task(self, label: str) -> Iterator[Report]:
-        """Show one task as long as the context lasts."""
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            shown = progress.add_task(label, total=1.0)
-            yield lambda done: progress.update(shown, completed=done)
 
 
 def watcher() -> Watcher:
     """Return bars for a user at a terminal, nothing for a pipe."""
-    return Bars(Console(stderr=True)) if sys.stderr.isatty() else Nobody()
+    if not sys.stderr.isatty():
+        return Nobody()
+    # Imported here: it is a fifth of the program's start, which scripts need not wait for.
+    from sealmail_client.cli.bars import Bars
+
+    return Bars()
 
 
 def desk_of(context: click.Context, *, alone: bool = True) -> AbstractContextManager[Desk]:
@@ -81,7 +93,8 @@ def desk_of(context: click.Context, *, alone: bool = True) -> AbstractContextMan
 def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:
     """Print ``value`` as JSON, or let ``tell`` print it for people."""
     if as_json:
-        click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+        # In ASCII: what strangers wrote then cannot steer a terminal either.
+        click.echo(json.dumps(value, indent=2))
     else:
         tell()
 
@@ -89,7 +102,8 @@ def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:
 def readable(text: str) -> str:
     """Return text of strangers without what could steer a terminal."""
     return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+        c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else _UNSHOWN
+        for c in text.replace("\r\n", "\n")
     )
 
 
