@@ -138,11 +138,17 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         while (event := self._take_event()) is None:
             if self._received - counted >= _PROGRESS:
                 deadline, counted = loop.time() + self.idle_seconds, self._received
+            # A timer that only wakes: asyncio.timeout costs as much as reading the event.
+            timer = loop.call_at(deadline, self._arrived.set)
             try:
-                async with asyncio.timeout_at(deadline):
-                    await self._arrived.wait()
-            except TimeoutError:
-                raise Timeout(self.peer, awaited) from None
+                await self._arrived.wait()
+            finally:
+                timer.cancel()
+            if loop.time() >= deadline and self._received - counted < _PROGRESS:
+                event = self._take_event()
+                if event is None:
+                    raise Timeout(self.peer, awaited)
+                return event
         return event
 
     def write(self, data: bytes) -> None:

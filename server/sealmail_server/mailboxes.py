@@ -77,12 +77,13 @@ def asked_for(
     freed = len(held.header) if held is not None else 0
     freed_unpaid = freed if held is not None and not held.paid else 0
     holder = block.recipient.raw
-    names = (mailbox_space(candidate.key), unpaid_space(candidate.key), holder_space(holder))
-    spaces = view.spaces(names)
-    used = spaces[names[0]].bytes - freed + size
-    unpaid = spaces[names[1]].bytes - freed_unpaid + size
+    used, unpaid, quota = view.bytes_in(
+        mailbox_space(candidate.key), unpaid_space(candidate.key), holder_space(holder)
+    )
+    used += size - freed
+    unpaid += size - freed_unpaid
     stored, added = view.uncounted_data(block.data_blocks, holder)
-    quota = spaces[names[2]].bytes + added
+    quota += added
     mailbox_fill = Fraction(used, limits.mailbox_bytes)
     fill = max(mailbox_fill, Fraction(quota, limits.quota_bytes))
     share = Fraction(unpaid * TOKEN_QUARTER, limits.mailbox_bytes)

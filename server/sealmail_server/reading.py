@@ -32,16 +32,11 @@ def find_block(
     A mailbox that holds more than one answer may is given from its oldest entry on; SINCE
     gives the rest.
     """
-    readable = [kind for kind in BlockType if _may_read(kind, visitor)]
-    for kind in map(BlockType, view.types_under(key, readable)):
-        is_mailbox = kind is BlockType.MESSAGE_ANNOUNCEMENT
-        entries = view.entries(kind, key, since=since if is_mailbox else None)
-        if is_mailbox and entries and not _is_recipient(entries[0], visitor):
-            continue
-        alive = tuple(entry for entry in entries if _is_alive(view, entry, now, limits))
-        if alive:
-            return _what_fits(alive)
-    return ()
+    types = [kind for kind in BlockType if _may_read(kind, visitor)]
+    holder = visitor.key_id.raw if visitor.key_id else b""
+    found = view.readable(key, types, holder, since)
+    alive = [entry for entry in found if _is_alive(view, entry, now, limits)]
+    return _what_fits(tuple(entry for entry in alive if entry.type == alive[0].type))
 
 
 def join_entries(entries: tuple[StoredEntry, ...]) -> bytes:
@@ -70,7 +65,7 @@ async def block_slices(entries: tuple[StoredEntry, ...]) -> AsyncIterator[bytes]
 
 def _what_fits(entries: tuple[StoredEntry, ...]) -> tuple[StoredEntry, ...]:
     """Cut the entries to what the hard cap of a text body lets a reader take."""
-    if entries[0].data is not None:
+    if len(entries) < 2:
         return entries
     room = HARD_TEXT_BODY - len(_END)
     for number, entry in enumerate(entries):
@@ -100,8 +95,3 @@ def _may_read(kind: BlockType, visitor: Visitor) -> bool:
             return visitor.confirmed
         case Reader.RECIPIENT:
             return visitor.confirmed and visitor.role is Role.USER
-
-
-def _is_recipient(entry: StoredEntry, visitor: Visitor) -> bool:
-    """Tell by one entry: all under a mailbox's key name the recipient it was made from."""
-    return visitor.key_id is not None and entry.holder == visitor.key_id.raw

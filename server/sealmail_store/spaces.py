@@ -4,7 +4,6 @@ Every change of an entry changes its sums in the same transaction, by steps whos
 not depend on how much is stored: what a sum says, nobody has to count.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -66,17 +65,6 @@ class SpaceBook:
             "SELECT entries, bytes FROM spaces WHERE name = ?", (name,)
         ).get
         return Count(*row) if row else Count(0, 0)
-
-    def read_all(self, names: Iterable[str]) -> dict[str, Count]:
-        """Return what is in several spaces, by one question."""
-        asked = list(names)
-        rows: Any = self._connection.execute(
-            "SELECT name, entries, bytes FROM spaces"
-            " WHERE name IN (SELECT value FROM json_each(?))",
-            (json.dumps(asked),),
-        )
-        found = {name: Count(entries, size) for name, entries, size in rows}
-        return {name: found.get(name, Count(0, 0)) for name in asked}
 
     def entry_came(self, entry: StoredEntry, number: int) -> None:
         """Count an entry in, with what it names; ``number`` is its row."""

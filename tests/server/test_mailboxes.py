@@ -142,7 +142,9 @@ def test_a_filling_mailbox_costs_more_and_a_full_one_is_shut(tmp_path: Path) -> 
                     break
                 assert paid == Accepted()
         assert demands == sorted(demands)
-        assert set(demands) == set(range(9, 17))
+        # A stamp may be worth more than was searched for, so a step may be passed over.
+        assert set(demands) <= set(range(9, 17))
+        assert demands[-1] == 16
         space = await office.store.read(lambda view: view.space(mailbox_space(key)))
         assert SMALL.mailbox_bytes * 0.95 < space.bytes < SMALL.mailbox_bytes
 
