@@ -19,7 +19,7 @@ from sealmail_protocol.policy import COMMAND_POLICY
 from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Word
 from sealmail_server.accounts import is_user, log_in
 from sealmail_server.intake import Intake
-from sealmail_server.reading import block_slices, find_block
+from sealmail_server.reading import block_slices, find_block, whole_answer
 from sealmail_server.visitor import ANONYMOUS, STRANGER
 from sealmail_store import BlockStore, DamagedData, DataGone, StoredEntry, StoreError
 from sealmail_verify import Undecided
@@ -134,6 +134,11 @@ class Session:
             await self._send_block(entries)
 
     async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
+        whole = whole_answer(entries)
+        if whole is not None:
+            self._link.write(whole)
+            await self._link.drain()
+            return
         begun = False
         try:
             async for piece in block_slices(entries):
