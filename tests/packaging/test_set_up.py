@@ -10,7 +10,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / ".ci"
-TARGETS = ["help", "run", "demo", "test", "test-long", "check", "bench", "lock", "dist", "clean"]
+TARGETS = [
+    "help",
+    "run",
+    "demo",
+    "test",
+    "test-long",
+    "check",
+    "bench",
+    "bench-server",
+    "lock",
+    "dist",
+    "clean",
+]
 
 RECORDING_APT = """#!/bin/sh
 echo "$@ runlevel=$RUNLEVEL frontend=$DEBIAN_FRONTEND policy=$("$POLICY_RC_D"; echo $?)" >>{log}
