@@ -19,6 +19,7 @@ TARGETS = [
     "check",
     "bench",
     "bench-pow",
+    "bench-server",
     "lock",
     "dist",
     "clean",
