@@ -2,22 +2,25 @@
 
 One load generator, in a process of its own, asks in turn a bare asyncio TLS echo and a real
 ``sealmaild``. The store alone, an fsynced write, the hashes of a data block and the bare TLS
-link say what the parts could do. Every figure of docs/benchmarks.md about the server is from
-here. ``--quick`` takes a tenth of the requests.
+link say what the parts could do. All are measured in turn, three times, and the best of each
+counts. Every figure of docs/benchmarks.md about the server is from here. ``--quick`` takes a
+tenth of the requests.
 """
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +39,9 @@ FLOOR = Difficulty(8, 2)
 BLOCK = 8 * 1024 * 1024
 READER = KeyId(b"\x5e" * 20)
 Request = tuple[bytes, int]
+# For one connection and for fifty.
+Rates = tuple[float, float]
+ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -85,59 +91,85 @@ def run(place: Place, stack: ExitStack) -> None:
     stored = small_data(place, 500)
     ask(place, mail, [(body, 6) for body, _ in stored], 50, "DONE")
     gets = [get for _, get in stored]
+    mails = announcements(place)
+    echo, got, kept, own = best_of_rounds(
+        lambda: rates(place, bare["echo"], [(bytes(1024), 1024)], 10_000, ""),
+        lambda: rates(place, reader, gets, 6_000, "Type: data"),
+        lambda: store_rates(place, mail, mails),
+        lambda: (0.0, store_alone(place)),
+    )
     print(f"{'a second':50} {'1 connection':>14} {'50 connections':>14}")
-    echo = rates("bare TLS echo of 1 KiB", place, bare["echo"], [(bytes(1024), 1024)], 20_000, "")
-    got = rates("GET of 1 KiB data", place, reader, gets, 10_000, "Type: data")
-    kept = store_rates(place, mail)
+    print_rates("bare TLS echo of 1 KiB", echo)
+    print_rates("GET of 1 KiB data", got)
+    print_rates("durable STORE of a mail announcement", kept)
+    print(f"{'the store alone, same entries, 50 at a time':50} {'':14} {own[1]:14,.0f}")
     print_ratio("GET, of the echo", got, echo)
     print_ratio("durable small STORE, of the echo", kept, echo)
-    own = store_alone(place)
-    print(f"{'the store alone, same entries, 50 at a time':50} {'':14} {own:14,.0f}")
-    print(f"{'durable small STORE, of the store alone':50} {'':14} {kept[1] / own:14.0%}")
+    print(f"{'durable small STORE, of the store alone':50} {'':14} {kept[1] / own[1]:14.0%}")
     redis_rates(place, stack, certificate, key)
     bulk(place, mail, reader, bare)
 
 
-def rates(
-    name: str, place: Place, target: Target, requests: list[Request], count: int, begins: str
-) -> tuple[float, float]:
-    """Measure and print requests a second, over one connection and over fifty."""
+def best_of_rounds(*measures: Callable[[], Rates]) -> list[Rates]:
+    """Take all measures in turn, several times, and return the best of each.
+
+    Whatever else the machine does slows one round of one measure, hardly all of them.
+    """
+    rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
+    return [
+        (max(one for one, _ in found), max(fifty for _, fifty in found))
+        for found in zip(*rounds, strict=True)
+    ]
+
+
+def rates(place: Place, target: Target, requests: list[Request], count: int, begins: str) -> Rates:
+    """Return requests a second, over one connection and over fifty."""
     found = []
-    for connections, part in ((1, 4), (50, 1)):
+    for connections, part in ((1, 5), (50, 1)):
         number = place.count(count // part)
         supply = [requests[index % len(requests)] for index in range(number)]
         found.append(number / ask(place, target, supply, connections, begins))
-    print(f"{name:50} {found[0]:14,.0f} {found[1]:14,.0f}", flush=True)
     return found[0], found[1]
 
 
-def store_rates(place: Place, target: Target) -> tuple[float, float]:
-    """Measure durable STOREs of distinct announcements."""
-    found, start = [], 0
-    for connections, whole in ((1, 1_000), (50, 6_000)):
-        number = place.count(whole)
-        blocks = [announcement(place, index) for index in range(start, start + number)]
-        start += number
-        requests = [
-            (f"STORE SERVER {key}\r\n".encode() + entry.header + b"EndBlock\r\n", 6)
-            for key, entry in blocks
-        ]
-        found.append(number / ask(place, target, requests, connections, "DONE"))
-    print(f"{'durable STORE of a mail announcement':50} {found[0]:14,.0f} {found[1]:14,.0f}")
+def announcements(place: Place) -> Iterator[Request]:
+    """Make STOREs of distinct announcements, without end."""
+    for index in itertools.count():
+        key, entry = announcement(place, index)
+        yield f"STORE SERVER {key}\r\n".encode() + entry.header + b"EndBlock\r\n", 6
+
+
+def store_rates(place: Place, target: Target, mails: Iterator[Request]) -> Rates:
+    """Return durable STOREs a second, over one connection and over fifty."""
+    found = []
+    for connections, whole in ((1, 500), (50, 3_000)):
+        requests = list(itertools.islice(mails, place.count(whole)))
+        found.append(len(requests) / ask(place, target, requests, connections, "DONE"))
     return found[0], found[1]
 
 
 def bulk(place: Place, mail: Target, reader: Target, bare: dict[str, Target]) -> None:
     """Measure 8 MiB blocks against the link, the disk and the hashes."""
-    number = max(4, place.count(24) // 2)
-    blocks = [large_data(place, index) for index in range(number)]
-    mebibytes = 8 * number
+    number = max(4, place.count(60) // 5)
+    mebibytes = 8.0 * number
+    fresh = itertools.count()
+
+    def received() -> Rates:
+        return mebibytes / ask(place, bare["sink"], [(bytes(BLOCK), 4)] * number, 1, "OK"), 0.0
+
+    def sent() -> Rates:
+        return mebibytes / ask(place, bare["source"], [(b"!", BLOCK)] * number, 1, ""), 0.0
+
+    def kept_and_got() -> Rates:
+        blocks = [large_data(place, next(fresh)) for _ in range(number)]
+        stored = ask(place, mail, [(body, 6) for body, _ in blocks], 1, "DONE")
+        got = ask(place, reader, [get for _, get in blocks], 1, "Type: data")
+        return mebibytes / stored, mebibytes / got
+
+    (sink, _), (source, _), (stores, gets), (disk, hashes) = best_of_rounds(
+        received, sent, kept_and_got, lambda: (fsynced_writes(place, number), hash_rate(number))
+    )
     print(f"\n{'MiB a second, 8 MiB blocks, 1 connection':50}")
-    sink = mebibytes / ask(place, bare["sink"], [(bytes(BLOCK), 4)] * number, 1, "OK")
-    source = mebibytes / ask(place, bare["source"], [(b"!", BLOCK)] * number, 1, "")
-    stores = mebibytes / ask(place, mail, [(body, 6) for body, _ in blocks], 1, "DONE")
-    gets = mebibytes / ask(place, reader, [get for _, get in blocks], 1, "Type: data")
-    disk, hashes = fsynced_writes(place, number), hash_rate(number)
     for name, value in (
         ("bare TLS link, received", sink),
         ("bare TLS link, sent", source),
@@ -186,7 +218,8 @@ def small_data(place: Place, number: int) -> list[tuple[bytes, Request]]:
 
 def large_data(place: Place, index: int) -> tuple[bytes, Request]:
     """Return the STORE body of an 8 MiB block, and its GET."""
-    return _data_block(place, hashlib.sha256(bytes([index])).digest() * (BLOCK // 32))
+    seed = hashlib.sha256(index.to_bytes(4, "big")).digest()
+    return _data_block(place, seed * (BLOCK // 32))
 
 
 def _data_block(place: Place, data: bytes) -> tuple[bytes, Request]:
@@ -214,7 +247,7 @@ def announcement(place: Place, index: int) -> tuple[BlockKey, StoredEntry]:
 
 def store_alone(place: Place) -> float:
     """Return how many announcements a second the store commits for fifty callers."""
-    entries = [announcement(place, -index)[1] for index in range(1, place.count(6_000) + 1)]
+    entries = [announcement(place, -index)[1] for index in range(1, place.count(3_000) + 1)]
 
     async def keep(store: BlockStore, supply: Iterator[StoredEntry]) -> None:
         for entry in supply:
@@ -227,7 +260,8 @@ def store_alone(place: Place) -> float:
             await store.write(work)
 
     async def fill() -> float:
-        async with BlockStore.open(place.directory / "alone", create=True) as store:
+        alone = tempfile.mkdtemp(dir=place.directory)
+        async with BlockStore.open(Path(alone), create=True) as store:
             supply, start = iter(entries), time.perf_counter()
             await asyncio.gather(*(keep(store, supply) for _ in range(50)))
             return len(entries) / (time.perf_counter() - start)
@@ -274,12 +308,16 @@ def redis_rates(place: Place, stack: ExitStack, certificate: Path, key: Path) ->
         (b"*3\r\n$3\r\nSET\r\n$8\r\n%08d\r\n$430\r\n%b\r\n" % (index, bytes(430)), 5)
         for index in range(2_000)
     ]
-    rates(
-        "(Redis SET of 430 bytes, TLS, appendfsync always)", place, Target(port), sets, 6000, "+"
-    )
+    name = "(Redis SET of 430 bytes, TLS, appendfsync always)"
+    print_rates(name, rates(place, Target(port), sets, 6_000, "+"))
 
 
-def print_ratio(name: str, ours: tuple[float, float], theirs: tuple[float, float]) -> None:
+def print_rates(name: str, found: Rates) -> None:
+    """Print one figure for each number of connections."""
+    print(f"{name:50} {found[0]:14,.0f} {found[1]:14,.0f}")
+
+
+def print_ratio(name: str, ours: Rates, theirs: Rates) -> None:
     """Print one share for each number of connections."""
     print(f"{name:50} {ours[0] / theirs[0]:14.0%} {ours[1] / theirs[1]:14.0%}")
 
@@ -331,8 +369,6 @@ def _process(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
 
 @contextmanager
 def _free_port() -> Iterator[int]:
-    import socket
-
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         yield found.getsockname()[1]

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+SLICE = 256 * 1024
 HEAD = struct.Struct(">II")
 
 
@@ -39,6 +40,9 @@ class Asker(asyncio.Protocol):
         self._done: asyncio.Future[None] | None = None
         self._requests: Iterator[tuple[bytes, int]] | None = None
         self._transport: Any = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._sending: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket, or the TLS layer above it."""
@@ -48,6 +52,14 @@ class Asker(asyncio.Protocol):
         """End with an error if answers are missing."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(exc or EOFError("the server hung up"))
+
+    def pause_writing(self) -> None:
+        """Let the sender wait."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let the sender go on."""
+        self._writable.set()
 
     def data_received(self, data: bytes) -> None:
         """Count, and send the next request when an answer is whole."""
@@ -89,8 +101,17 @@ class Asker(asyncio.Protocol):
             return False
         request, self._left = found
         self._head = b""
-        self._transport.write(request)
+        if len(request) <= SLICE:
+            self._transport.write(request)
+        else:
+            self._sending = asyncio.ensure_future(self._send(request))
         return True
+
+    async def _send(self, request: bytes) -> None:
+        """Send a large request slice by slice, so that the server reads while we encrypt."""
+        for start in range(0, len(request), SLICE):
+            self._transport.write(request[start : start + SLICE])
+            await self._writable.wait()
 
 
 async def connect(order: dict[str, Any], context: ssl.SSLContext) -> Asker:

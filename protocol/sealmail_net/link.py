@@ -27,6 +27,8 @@ MAX_UNSENT = 64 * 1024
 IDLE_SECONDS = 60.0
 # A deadline moves on only for this many bytes: one byte a minute is no progress.
 _PROGRESS = 1024
+# Events that wait already are handed out this many in a row before others have their turn.
+_TURN = 4
 # How long the last words may take to leave, and the handshake that ends TLS.
 _LINGER_SECONDS = 5.0
 
@@ -73,6 +75,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self._failure: NetworkError | ProtocolError | None = None
         self._received = 0
         self._unread = 0
+        self._at_once = 0
         self._closing = False
 
     # Called by the event loop.
@@ -131,7 +134,9 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         event = self._take_event()
         if event is not None:
             # One peer's pipelined commands must not keep the loop from the others.
-            await asyncio.sleep(0)
+            self._at_once += 1
+            if self._at_once % _TURN == 0:
+                await asyncio.sleep(0)
             return event
         loop = asyncio.get_running_loop()
         deadline, counted = loop.time() + self.idle_seconds, self._received

@@ -1,6 +1,7 @@
 """What each type of block must be to enter, by whatever way it comes."""
 
 import asyncio
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,7 @@ from tests.server.post_office import (
     lines_of,
     user,
 )
-from tests.server.users import User, data_lines, message, now
+from tests.server.users import User, message, now
 
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.blocks import Acknowledgment, MessageAnnouncement
@@ -227,23 +228,33 @@ def test_data_that_collides_with_a_key_displaces_nothing(tmp_path: Path, ann: Us
     in_post_office(tmp_path / "two", data_first)
 
 
+def hashed_for_fingerprint(ann: User) -> bytes:
+    """Return the bytes whose SHA-1 is the fingerprint: a prefix and the key packet's body."""
+    exported = subprocess.run(
+        ["gpg", "--homedir", str(ann.home), "--batch", "--export", ann.key_id.hex],
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert exported[0] == 0x98
+    body = exported[2 : 2 + exported[1]]
+    return b"\x99" + len(body).to_bytes(2, "big") + body
+
+
 def test_a_data_block_whose_key_is_a_fingerprint_does_not_hide_the_key(
     tmp_path: Path, ann: User
 ) -> None:
     """A fingerprint is a SHA-1 of packet bytes, so those bytes make a data block of its key."""
-    key = announcement_key(ann.key_id)
+    key, data = announcement_key(ann.key_id), hashed_for_fingerprint(ann)
+    assert data_key(data) == key
 
     async def scenario(office: PostOffice) -> None:
-        raw = b"\x99" + b"packet"
-        _, lines = data_lines(raw)
-        intake = office.intake.receive_data(
-            key, tuple(line.encode() for line in lines), user(ann.key_id)
-        )
-        await intake.take(raw)
-        assert code_of(await intake.finish()) is Refusal.KEY
+        await office.open_account(ann.key_id)
+        assert await office.post_data(data) == Accepted()
         assert await office.post(ann.announcement(), key, user(ann.key_id)) == Accepted()
-        [entry] = await office.read(key, ANYBODY)
-        assert entry.type == "key-announcement"
+        assert await office.post_data(data, date=now() + timedelta(hours=1)) == Accepted()
+        for visitor in (ANYBODY, user(ann.key_id)):
+            [entry] = await office.read(key, visitor)
+            assert entry.type == "key-announcement"
 
     in_post_office(tmp_path, scenario)
 

@@ -20,6 +20,7 @@ from tests.server.users import User, data_lines, message, now
 
 from sealmail_net.errors import NetworkError
 from sealmail_protocol import commands
+from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import AskVerdict, Login
 from sealmail_protocol.dates import format_date
@@ -198,6 +199,24 @@ def test_mail_that_waits_for_an_account_is_taken_when_it_comes(
             assert await remote.verdict(block_digest(mail)) == Pending()
             await server.operator.fulfil({"do": "account add", "userid": stranger.hex})
             assert await remote.verdict(block_digest(mail)) == Accepted()
+
+    asyncio.run(run())
+
+
+def test_no_room_is_said_after_the_body_and_the_connection_goes_on(directory: Path) -> None:
+    """Data beyond the share of one source is FAILED once, whatever follows it."""
+    data = b"more than there is room for " * 10_000
+    key, lines = data_lines(data)
+
+    async def run() -> None:
+        room = {"loose_bytes": 100_000, "loose_bytes_by_source": 100_000}
+        async with (
+            serving(directory, present(), **room) as server,
+            await connect(server) as remote,
+        ):
+            answer = await remote.store_data(key, parse_data_header(lines), [data])
+            assert answer is Word.FAILED
+            assert await remote.ping("still in step") == "still in step"
 
     asyncio.run(run())
 

@@ -11,6 +11,7 @@ from sealmail_client.cli.init import init
 from sealmail_client.cli.key import key
 from sealmail_client.cli.mail import list_mail, read, save
 from sealmail_client.cli.outbox import outbox
+from sealmail_client.cli.pow import pow
 from sealmail_client.cli.program import Program
 from sealmail_client.cli.send import send
 from sealmail_client.cli.server import server
@@ -34,5 +35,5 @@ def main(context: click.Context, home: Path) -> None:
     context.obj = Home(home.absolute())
 
 
-for _command in (init, key, send, fetch, list_mail, read, save, outbox, acks, server):
+for _command in (init, key, send, fetch, list_mail, read, save, outbox, acks, server, pow):
     main.add_command(_command)
