@@ -42,7 +42,8 @@ def at(user: User) -> tuple[str, str]:
 
 def standing(user: User, address: str) -> list[str]:
     """Return the decisions in a user's address book."""
-    return [row["decision"] for row in user.does("key", "list", address, "--json").value]
+    rows = user.does("key", "list", address, "--json").value
+    return [row["decision"] for row in rows if row["address"] == address]
 
 
 def renewed(user: User, when: datetime) -> KeyAnnouncement:
