@@ -80,6 +80,13 @@ def test_a_fingerprint_read_aloud_makes_a_key_verified(eve: User, dave: User) ->
     assert standing(eve, dave.address) == ["trusted"]
     eve.does("key", "verify", dave.address, "--words", ", ".join(own["words"]).upper())
     assert standing(eve, dave.address) == ["verified"]
+    dave.does("send", "--to", eve.address, *at(eve), "--subject", "Read", "--message", "text")
+    (number,) = (
+        mail["number"]
+        for mail in eve.does("fetch", "--json").value["filed"]
+        if mail["subject"] == "Read"
+    )
+    assert f"{dave.key_id} (verified)" in eve.does("read", str(number)).output
     eve.does("key", "verify", dave.key_id.hex, "--fingerprint", dave.key_id.hex.lower())
     (found,) = eve.does("key", "find", dave.address, *at(dave), "--json").value
     assert found["standing"] == "verified"
