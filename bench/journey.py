@@ -5,6 +5,7 @@ Bob fetches and reads it, and Alice sees it acknowledged. ``--keep`` leaves the 
 """
 
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -54,19 +55,26 @@ class Server:
 def main() -> None:
     """Tell the story; any step that fails ends it with that step's output."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="keep the servers up until Ctrl-C")
-    keep = parser.parse_args().keep
+    parser.add_argument(
+        "--keep",
+        metavar="DIRECTORY",
+        nargs="?",
+        const=KEPT,
+        type=Path,
+        help="keep the servers up until Ctrl-C, and their data for the next start",
+    )
+    kept: Path | None = parser.parse_args().keep
     with ExitStack() as stack:
-        if keep:
-            place = KEPT
+        if kept is not None:
+            place = kept
             place.mkdir(parents=True, exist_ok=True)
         else:
             place = Path(tempfile.mkdtemp(prefix="sealmail-"))
             stack.callback(shutil.rmtree, place, ignore_errors=True)
-        tell(place, stack, keep)
+        tell(place, stack, keep=kept is not None)
 
 
-def tell(place: Path, stack: ExitStack, keep: bool) -> None:
+def tell(place: Path, stack: ExitStack, *, keep: bool) -> None:
     """Set the scene in ``place``, and let one mail travel."""
     chapter("Two servers that know nothing of each other")
     servers = [prepare_server(place, letter) for letter in "ab"]
@@ -161,9 +169,9 @@ def settle(place: Path, name: str, server: Server) -> Person:
     if not (person.home / "config.toml").exists():
         auth_key = (server.directory / "auth-keys-of-the-story").read_text().strip()
         identity = ("--name", name, "--address", person.address, "--price", PRICE)
-        home_server = ("--server", server.address, "--auth-key", auth_key)
-        network = ("--allow-private-targets", "--no-passphrase")
-        show(sealmail(person, "init", *identity, *home_server, *network), secret=True)
+        home = ("--server", server.address, "--allow-private-targets", "--no-passphrase")
+        # Command lines are seen by every user of a machine, so the auth key is in none.
+        show(sealmail(person, "init", *identity, *home), secret=True, auth_key=auth_key)
     return person
 
 
@@ -172,10 +180,13 @@ def sealmail(person: Person, *arguments: str) -> list[str]:
     return [str(PROGRAMS / "sealmail"), "--home", str(person.home), *arguments]
 
 
-def show(command: list[str], *, secret: bool = False) -> str:
+def show(command: list[str], *, secret: bool = False, auth_key: str = "") -> str:
     """Print a command, run it, print what it says, and return that."""
     print(f"$ {told(command)}")
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    environment = {**os.environ, **({"SEALMAIL_AUTH_KEY": auth_key} if auth_key else {})}
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment
+    )
     said = done.stdout + done.stderr
     for line in said.rstrip().splitlines():
         print(f"  {hidden(line) if secret else line}")
@@ -186,8 +197,8 @@ def show(command: list[str], *, secret: bool = False) -> str:
 
 
 def told(command: list[str]) -> str:
-    """Return a command as a reader would type it, without its directory and auth key."""
-    return hidden(shlex.join([Path(command[0]).name, *command[1:]]))
+    """Return a command as a reader would type it, without its directory."""
+    return shlex.join([Path(command[0]).name, *command[1:]])
 
 
 def hidden(text: str) -> str:

@@ -1,10 +1,63 @@
-"""What a sender learns: which of his messages were opened, by whom."""
+"""Word that a mail was opened: left by its reader, and found by its sender."""
+
+from collections.abc import Sequence
 
 from sealmail_client.answers import read_entries
 from sealmail_client.desk import Desk
+from sealmail_client.inbox import ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.outbox import OutgoingMessage, OutgoingRecipient, Stage
-from sealmail_client.posting import Peer
-from sealmail_protocol.blocks import Acknowledgment
+from sealmail_client.posting import NotTaken, Peer
+from sealmail_client.progress import mint_watched
+from sealmail_net.errors import NetworkError
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.blocks import Acknowledgment, BlockType
+from sealmail_protocol.compose import make_acknowledgment
+from sealmail_protocol.keys import BlockKey, acknowledgment_key
+from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_protocol.stamps import acknowledgment_challenge
+
+_POLICY = BLOCK_POLICY[BlockType.ACKNOWLEDGMENT]
+
+
+async def acknowledge(desk: Desk, message: ArrivingMessage) -> str | None:
+    """Leave what is owed for a filed message with its sender; return why that must wait."""
+    due = message.due
+    if due is None:
+        desk.inbox.record_acknowledged(message.number)
+        return None
+    block = due.block or await _made(desk, message, due)
+    if desk.clock() - block.date >= _POLICY.max_age:
+        given_up = "no server of its sender took the acknowledgment in time"
+        desk.inbox.record_acknowledged(message.number, given_up)
+        return None
+    servers = Transport.parse(due.servers).servers
+    reason = await _post_anywhere(desk, servers, acknowledgment_key(due.secret), block)
+    if reason is None:
+        desk.inbox.record_acknowledged(message.number)
+    else:
+        desk.inbox.record_step(message.number, Step.FILED, reason)
+    return reason
+
+
+async def _made(desk: Desk, message: ArrivingMessage, due: DueAcknowledgment) -> Acknowledgment:
+    date = desk.clock()
+    challenge = acknowledgment_challenge(date, due.secret)
+    stamp = await mint_watched(challenge, _POLICY.server_stamp, "acknowledging", desk.watcher)
+    block = make_acknowledgment(date, stamp, due.secret)
+    desk.inbox.record_acknowledgment(message.number, block)
+    return block
+
+
+async def _post_anywhere(
+    desk: Desk, servers: Sequence[ServerAddress], key: BlockKey, block: Acknowledgment
+) -> str | None:
+    """Leave an acknowledgment at one server of the group; return why none took it."""
+    try:
+        async with desk.servers.deliver(servers) as peer:
+            outcome = await peer.post(key, block)
+    except NetworkError as error:
+        return str(error)
+    return outcome.reason if isinstance(outcome, NotTaken) else None
 
 
 async def look_for_acknowledgments(desk: Desk, peer: Peer) -> tuple[OutgoingMessage, ...]:

@@ -6,7 +6,7 @@ from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
 from sealmail_client.key_lookup import FoundKey, KeyLookup
-from sealmail_net.errors import NetworkError
+from sealmail_net.errors import NetworkError, NoServerReached
 from sealmail_protocol.addresses import ServerAddress, normal_address
 from sealmail_protocol.blocks import KeyAnnouncement
 from sealmail_protocol.keys import KeyId
@@ -28,13 +28,32 @@ class Addressing:
     async def find(
         self, address: str, servers: Sequence[ServerAddress] = ()
     ) -> tuple[FoundKey, ...]:
-        """Ask one of ``servers``, else the home group, for the keys that claim ``address``."""
+        """Ask ``servers`` one after the other, else the home group, for keys of ``address``.
+
+        The first that knows a key is believed; ``NetworkError`` if none could be asked.
+        """
         address = normal_address(address)
-        async with self._desk.servers.look_up(servers or self._home) as peer:
+        unreached: list[NetworkError] = []
+        groups: list[Sequence[ServerAddress]] = [(server,) for server in servers] or [self._home]
+        for group in groups:
+            try:
+                found = await self._ask(address, group)
+            except NetworkError as error:
+                unreached.append(error)
+                continue
+            if found:
+                self._desk.correspondents.learn(address, found, self._desk.clock())
+                return found
+        if len(unreached) == len(groups):
+            raise NoServerReached(unreached)
+        self.doubts += map(str, unreached)
+        return ()
+
+    async def _ask(self, address: str, group: Sequence[ServerAddress]) -> tuple[FoundKey, ...]:
+        async with self._desk.servers.look_up(group) as peer:
             lookup = KeyLookup(peer.server, self._desk.verifier, self._desk.clock())
             found = await lookup.by_address(address)
         self.doubts += lookup.doubts
-        self._desk.correspondents.learn(address, found, self._desk.clock())
         return found
 
     async def find_by_id(

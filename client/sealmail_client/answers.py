@@ -12,6 +12,9 @@ from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.validity import check_text_block
 
+# A million bad entries fit into one answer; nobody reads a million reasons.
+MAX_DOUBTS = 16
+
 _SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values())
 
 
@@ -28,12 +31,17 @@ def read_entries(
 ) -> list[Entry]:
     """Return the entries that hold; why others do not is appended to ``doubts``."""
     entries = []
+    left_out = 0
     for raw in _split(lines):
         try:
             block = parse_text_block(decode_lines(raw))
             entries.append(Entry(block, check_text_block(block, key, now)))
         except InvalidBlock as error:
-            doubts.append(f"an entry under {key}: {error.reason}")
+            left_out += 1
+            if left_out <= MAX_DOUBTS:
+                doubts.append(f"an entry under {key}: {error.reason}")
+    if left_out > MAX_DOUBTS:
+        doubts.append(f"{left_out - MAX_DOUBTS} more entries under {key} do not hold")
     return entries
 
 

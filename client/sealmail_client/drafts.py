@@ -1,7 +1,7 @@
 """What a user wants to send, and to whom, in a form that outlives the program."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sealmail_protocol.keys import KeyId
@@ -22,12 +22,12 @@ class Draft:
 
     unique_id: str
     subject: str
-    text: str
+    text: str = field(repr=False)
     addressees: tuple[Addressee, ...]
     attachments: tuple[Path, ...] = ()
 
     def to_json(self) -> str:
-        """Write the draft; ``from_json`` reads it again."""
+        """Write the draft in ASCII, names of files that are not UTF-8 too."""
         return json.dumps(
             {
                 "unique_id": self.unique_id,
@@ -38,8 +38,7 @@ class Draft:
                     for one in self.addressees
                 ],
                 "attachments": [str(path) for path in self.attachments],
-            },
-            ensure_ascii=False,
+            }
         )
 
     @classmethod

@@ -78,7 +78,8 @@ class Folders:
 
         The row is written last: a row whose files are missing cannot be.
         """
-        digest = hashlib.sha256(signature).digest()
+        # With the state: a forgery that borrows a signature must not pass for the mail itself.
+        digest = hashlib.sha256(envelope.signature.encode() + signature).digest()
         row = self._database.row(
             "SELECT id FROM mail WHERE folder = ? AND sender_key = ? AND unique_id = ?"
             " AND signature_digest = ?",
@@ -160,7 +161,7 @@ class Folders:
             message_hash=BlockKey.from_hex(row["message_hash"]),
             sender=row["sender"],
             sender_key=KeyId.from_hex(row["sender_key"]),
-            recipients=tuple(row["recipients"].split("\n")),
+            recipients=tuple(row["recipients"].splitlines()),
             subject=row["subject"],
             date=parse_date(row["date"]),
             signature=SignatureState(row["signature"]),

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from sealmail_client.errors import BadMessage, CannotSeal
-from sealmail_protocol.addresses import Transport
+from sealmail_protocol.addresses import Transport, normal_address
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import BlockKey, KeyId
@@ -93,6 +93,14 @@ class Header:
         to_self = self.recipient(self.sender)
         if self.sender_transport is not None and (to_self is None or to_self.transport is None):
             yield f"KeyTransport-{_lower(self.sender)}: {self.sender_transport}"
+
+
+def address_in(user_id: str) -> str:
+    """Return the address that a user id ends with, in its normal form; empty if there is none."""
+    try:
+        return normal_address(user_id.rpartition("<")[2].removesuffix(">").strip())
+    except ValueError:
+        return ""
 
 
 def parse_header(content: bytes) -> Header:

@@ -1,6 +1,7 @@
 """The one SQLite file of a home, and its schema; what the rows mean is said by their owners.
 
-Only one program has the home open at a time, so the plain rollback journal serves.
+Only one program works in a home at a time, others only look, so the plain rollback journal
+serves.
 """
 
 import sqlite3
@@ -120,11 +121,18 @@ class HomeDatabase:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
-        path.chmod(0o600)
-        self._connection.row_factory = sqlite3.Row
-        self._connection.execute("PRAGMA synchronous = EXTRA")
-        self._connection.execute("PRAGMA foreign_keys = ON")
-        self._migrate(path)
+        try:
+            path.chmod(0o600)
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA synchronous = EXTRA")
+            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._migrate(path)
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise HomeUnusable(f"{path}: {error}; restore it from a back-up") from None
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let the file go."""
@@ -157,7 +165,6 @@ class HomeDatabase:
     def _migrate(self, path: Path) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
-            self.close()
             raise NewerDatabase(
                 f"{path} has schema {version}, this program knows {SCHEMA_VERSION}: "
                 "use the newer sealmail that wrote it"

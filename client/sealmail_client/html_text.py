@@ -1,40 +1,61 @@
-"""HTML as plain text, for terminals: no link is followed, nothing is loaded."""
+"""HTML as plain text, for terminals: no link is followed, nothing is loaded.
 
-from html.parser import HTMLParser
+The library's parser needs hours for a few hundred kilobytes that were written to hurt it, so
+this one looks at every character once and understands no more than it must.
+"""
+
+import html as entities
+import re
+from contextlib import suppress
 
 _BREAKS = frozenset(
     {"br", "p", "div", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote"}
 )
-_SILENT = frozenset({"script", "style", "head", "title"})
+_SILENT = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "title")}
+# No name we know is longer than this; an endless one is not read to its end.
+_TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]{0,15})|<[!?]")
 
 
 def text_of_html(html: str) -> str:
     """Return the words of ``html``, a line break where a block begins or ends."""
-    reader = _Words()
-    reader.feed(html)
-    reader.close()
-    lines = (" ".join(line.split()) for line in "".join(reader.words).splitlines())
+    lines = (" ".join(line.split()) for line in "".join(_words(html)).split("\n"))
     return "\n".join(lines).strip()
 
 
-class _Words(HTMLParser):
-    """Collects what a reader would see."""
+def _words(html: str) -> list[str]:
+    """Return what a reader would see; what an open comment, script or tag hides is left out."""
+    words: list[str] = []
+    position = 0
+    while (start := html.find("<", position)) >= 0:
+        words.append(_shown(html[position:start]))
+        tag = _TAG.match(html, start)
+        if tag is None:
+            words.append("<")
+            position = start + 1
+            continue
+        name = (tag[1] or "").lower()
+        end = _end_of(html, start, name)
+        if end is None:
+            return words
+        if name in _BREAKS:
+            words.append("\n")
+        position = end
+    words.append(_shown(html[position:]))
+    return words
 
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.words: list[str] = []
-        self._silent = 0
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._silent += tag in _SILENT
-        if tag in _BREAKS:
-            self.words.append("\n")
+def _end_of(html: str, start: int, name: str) -> int | None:
+    """Return where reading goes on behind the tag at ``start``; ``None``: nowhere."""
+    if name in _SILENT and html[start + 1] != "/":
+        closing = _SILENT[name].search(html, start)
+        return None if closing is None else closing.start()
+    mark = "-->" if html.startswith("<!--", start) else ">"
+    found = html.find(mark, start)
+    return None if found < 0 else found + len(mark)
 
-    def handle_endtag(self, tag: str) -> None:
-        self._silent = max(0, self._silent - (tag in _SILENT))
-        if tag in _BREAKS:
-            self.words.append("\n")
 
-    def handle_data(self, data: str) -> None:
-        if not self._silent:
-            self.words.append(data.replace("\n", " "))
+def _shown(text: str) -> str:
+    # A numeric entity that is longer than Python converts is shown as it stands.
+    with suppress(ValueError):
+        text = entities.unescape(text)
+    return text.replace("\n", " ")

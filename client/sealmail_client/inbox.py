@@ -64,7 +64,10 @@ class Inbox:
     def since(self, mailbox: str, now: datetime) -> datetime | None:
         """Return the date to ask a mailbox from; ``None`` asks for everything."""
         row = self._database.row("SELECT * FROM mailbox WHERE name = ?", mailbox)
-        if row is None or now - parse_date(row["full_get"]) >= FULL_GET_EVERY:
+        if row is None:
+            return None
+        # A clock that was wrong for a while leaves dates of the future, which would hide mail.
+        if not timedelta(0) <= now - parse_date(row["full_get"]) < FULL_GET_EVERY:
             return None
         return parse_date(row["newest"]) - LOOK_BACK
 
@@ -73,9 +76,9 @@ class Inbox:
     ) -> None:
         """Remember that a mailbox was read to its end, and the newest Date seen in it."""
         row = self._database.row("SELECT * FROM mailbox WHERE name = ?", mailbox)
-        known = [] if row is None else [parse_date(row["newest"])]
+        known = None if row is None else parse_date(row["newest"])
         # A Date from the future must not hide what comes before it.
-        dates = [*known, *([] if newest is None else [min(newest, now)])]
+        dates = [min(date, now) for date in (known, newest) if date is not None]
         full_get = format_date(now) if full or row is None else row["full_get"]
         self._database.write(
             "INSERT OR REPLACE INTO mailbox VALUES (?, ?, ?)",
@@ -85,9 +88,15 @@ class Inbox:
         )
 
     def add(self, announcement: MessageAnnouncement, bits: int, step: Step) -> bool:
-        """Note a message that is announced; ``False`` if it was known."""
+        """Note a message that is announced; ``False`` if it was known.
+
+        One that waits for its price is taken up when it is announced again, and paid.
+        """
         digest = _digest(announcement)
-        if self._database.row("SELECT 1 FROM incoming WHERE digest = ?", digest) is not None:
+        row = self._database.row("SELECT id, state FROM incoming WHERE digest = ?", digest)
+        if row is not None:
+            if row["state"] == Step.UNDERPAID and step is not Step.UNDERPAID:
+                self.record_step(row["id"], step)
             return False
         self._database.write(
             "INSERT INTO incoming (digest, message_hash, date, bits, state, announcement)"
@@ -115,6 +124,10 @@ class Inbox:
         self._database.write(
             "UPDATE incoming SET state = ?, reason = ? WHERE id = ?", step, reason, number
         )
+
+    def forget(self, number: int) -> None:
+        """Let go of a message that never came; announced again, it is new."""
+        self._database.write("DELETE FROM incoming WHERE id = ?", number)
 
     def record_filed(
         self, number: int, mail: int, due: DueAcknowledgment | None, reason: str = ""

@@ -18,7 +18,7 @@ MAX_CLAIMS = 32
 
 
 class TooManyClaims(ClientError):
-    """So many keys claim this address that it says nothing: ask for the key by its id."""
+    """So many keys claim this address that it says nothing: ask its owner for another."""
 
     exit_code = 22
 
@@ -58,8 +58,8 @@ class KeyLookup:
         claims = await self._claims(address)
         if len(claims) > MAX_CLAIMS:
             raise TooManyClaims(
-                f"{len(claims)} keys claim {address}: ask its owner for the key id, "
-                "and send with --key"
+                f"{len(claims)} keys claim {address}, so that it says nothing any more: "
+                "ask its owner for another address"
             )
         found = [await self._claimant(claim) for claim in claims]
         return tuple(key for key in found if key is not None)

@@ -21,6 +21,8 @@ from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_protocol.policy import BLOCK_POLICY
 
 LIFETIME = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].max_age
+# Opened on its last day, a message is acknowledged by a block that lives as long again.
+ACK_LIFETIME = LIFETIME + BLOCK_POLICY[BlockType.ACKNOWLEDGMENT].max_age
 
 
 class Stage(StrEnum):
@@ -223,11 +225,10 @@ class Outbox:
     def expire(self, now: datetime) -> None:
         """End what no server keeps any more."""
         for message in self.unfinished():
-            born = message.date or message.composed
-            if now - born < LIFETIME:
-                continue
+            age = now - (message.date or message.composed)
             for recipient in message.recipients:
-                if recipient.stage not in ENDED:
+                limit = ACK_LIFETIME if recipient.stage is Stage.SENT else LIFETIME
+                if recipient.stage not in ENDED and age >= limit:
                     reason = recipient.reason or "not acknowledged in time"
                     with self._database.unit():
                         self._move(message.number, recipient.key_id, Stage.EXPIRED, reason=reason)

@@ -9,6 +9,7 @@ from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import DataHeader, TextBlock
 from sealmail_protocol.canonical import block_digest, data_digest
 from sealmail_protocol.dates import parse_date
+from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted, Pending, Refused, Word
 
@@ -74,6 +75,15 @@ class Peer:
             case Pending(demand=demand):
                 return NotTaken(f"the server asks for a stamp of {demand}", demand)
             case Refused(code=code, text=text):
-                return NotTaken(f"the server refused it ({code}){f': {text}' if text else ''}")
+                reason = f"the server refused it ({code}){f': {text}' if text else ''}"
+                return NotTaken(reason, _asked(text) if code is Refusal.PRICE else None)
             case _:
                 return NotTaken("the server has not decided; send it again")
+
+
+def _asked(text: str) -> Difficulty | None:
+    """Return the price that a refusal names first, if it does."""
+    try:
+        return Difficulty.parse(text.partition(" ")[0])
+    except ValueError:
+        return None

@@ -6,33 +6,42 @@ Each step leaves its mark in the inbox before the next begins, and may be repeat
 import asyncio
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sealmail_client.ack_files import parse_ack
+from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
-from sealmail_client.cutting import PieceFile, join
+from sealmail_client.correspondents import Decision, KnownKey
+from sealmail_client.cutting import PIECE_SIZE, PieceFile, join
 from sealmail_client.desk import Desk
-from sealmail_client.errors import BadKey, BadMessage, BadPiece, NotForUs
+from sealmail_client.errors import (
+    BadKey,
+    BadMessage,
+    BadPiece,
+    ClientError,
+    NotForUs,
+    WrongPassphrase,
+)
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.gpg_status import SignatureCheck
-from sealmail_client.headers import Header
+from sealmail_client.headers import Header, address_in
 from sealmail_client.inbox import ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.message_zip import OpenedLetter, open_letter
-from sealmail_client.posting import NotTaken, Peer
-from sealmail_client.progress import mint_watched
+from sealmail_client.posting import Peer
 from sealmail_client.safe_files import make_private, sync_file
 from sealmail_client.sealing import OpenedSeal, open_seal
-from sealmail_net.errors import DamagedBlock, NetworkError
-from sealmail_protocol.addresses import ServerAddress, Transport
-from sealmail_protocol.blocks import Acknowledgment, BlockType, MessageAnnouncement
-from sealmail_protocol.compose import make_acknowledgment
+from sealmail_net.errors import DamagedBlock
+from sealmail_protocol.addresses import Transport
+from sealmail_protocol.blocks import BlockType, MessageAnnouncement
 from sealmail_protocol.keys import BlockKey, KeyId, acknowledgment_key, mailbox_key
 from sealmail_protocol.policy import BLOCK_POLICY
-from sealmail_protocol.stamps import acknowledgment_challenge
+from sealmail_verify import Undecided
 
 _SEALED_NAME = "sealed.pgp"
+# A block lies on disk three times for a moment: alone, joined with the others, and opened.
+_ROOM_FOR_A_BLOCK = 3 * PIECE_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +66,12 @@ class Receiver:
     async def visit(self, peer: Peer, *, everything: bool = False) -> Arrivals:
         """Bring home what the logged-in server ``peer`` has for us.
 
-        ``everything`` asks for all mail again, and fetches what was stamped below our price.
+        ``everything`` asks for all mail again, and fetches what was stamped below our price or
+        refused before.
         """
+        await self._sweep()
         if everything:
-            for message in self._desk.inbox.at(Step.UNDERPAID):
+            for message in self._desk.inbox.at(Step.UNDERPAID, Step.REFUSED):
                 self._desk.inbox.record_step(message.number, Step.ANNOUNCED)
         for mailbox in self._desk.settings.mailboxes:
             await self._ask(peer, mailbox, everything=everything)
@@ -69,7 +80,9 @@ class Receiver:
         for message in self._desk.inbox.at(Step.FETCHED):
             await self._open(peer, message)
         for message in self._desk.inbox.at(Step.FILED):
-            await self._acknowledge(message)
+            reason = await acknowledge(self._desk, message)
+            if reason is not None:
+                self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
         inbox = self._desk.inbox
         refused = tuple(one for one in inbox.at(Step.REFUSED) if one.number in self._refused)
         waiting = inbox.at(Step.ANNOUNCED, Step.FETCHED, Step.UNDERPAID)
@@ -101,15 +114,19 @@ class Receiver:
     async def _fetch(self, peer: Peer, message: ArrivingMessage) -> None:
         directory = make_private(self._directory(message))
         keys = message.announcement.data_blocks
-        missing = 0
-        with self._desk.watcher.task(f"fetching a mail of {len(keys)} blocks") as report:
-            for position, key in enumerate(keys):
-                missing += not await self._fetch_block(peer, key, directory / key.hex)
-                report((position + 1) / len(keys))
-        if missing:
-            reason = f"{missing} of {len(keys)} blocks are not on the server yet"
+        free = shutil.disk_usage(directory).free
+        if free < len(keys) * _ROOM_FOR_A_BLOCK:
+            reason = f"its {len(keys)} blocks may be too large for a disk with {free} free bytes"
             self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
             return
+        with self._desk.watcher.task(f"fetching a mail of {len(keys)} blocks") as report:
+            for position, key in enumerate(keys):
+                # The first that is missing ends the try: a list of thousands that nobody ever
+                # stored must not cost a question for each, again and again.
+                if not await self._fetch_block(peer, key, directory / key.hex):
+                    self._wait_for_blocks(message, position)
+                    return
+                report((position + 1) / len(keys))
         try:
             await asyncio.to_thread(self._join, message, directory)
         except BadPiece as error:
@@ -120,6 +137,23 @@ class Receiver:
             self._refuse(message, error.reason)
         else:
             self._desk.inbox.record_step(message.number, Step.FETCHED)
+            for key in keys:
+                (directory / key.hex).unlink(missing_ok=True)
+
+    def _wait_for_blocks(self, message: ArrivingMessage, present: int) -> None:
+        """Wait for the rest of a message as long as servers may still get it."""
+        if self._outlived(message):
+            date = message.announcement.date.isoformat()
+            self._doubts.append(f"a mail of {date} is given up: its blocks never came")
+            self._desk.inbox.forget(message.number)
+            return
+        total = len(message.announcement.data_blocks)
+        reason = f"block {present + 1} of {total} is not on the server yet"
+        self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
+
+    def _outlived(self, message: ArrivingMessage) -> bool:
+        lifetime = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].max_age
+        return self._desk.clock() - message.announcement.date >= lifetime
 
     async def _fetch_block(self, peer: Peer, key: BlockKey, target: Path) -> bool:
         """Fetch one block unless it is here; it gets its name when it is whole and proven."""
@@ -143,8 +177,6 @@ class Receiver:
         target = directory / _SEALED_NAME
         join(pieces, message.announcement.message_hash, target)
         sync_file(target)
-        for piece in pieces:
-            piece.path.unlink(missing_ok=True)
 
     # What they say, and who says it.
 
@@ -161,48 +193,50 @@ class Receiver:
             )
             letter = await asyncio.to_thread(open_letter, opened.zip_file)
             check = await self._verify(peer, letter, opened)
-            if check.key_missing:
+            if check.key_missing and not self._outlived(message):
                 reason = f"the key of its sender {letter.header.sender} cannot be found"
                 desk.inbox.record_step(message.number, Step.FETCHED, reason)
                 return
             await self._file(message, letter, opened, check)
         except (BadMessage, NotForUs) as error:
             self._refuse(message, str(error))
+        except WrongPassphrase:
+            raise
+        except (ClientError, Undecided, OSError) as error:
+            # This mail may be opened another day; the others must not wait for it.
+            desk.inbox.record_step(message.number, Step.FETCHED, str(error))
 
     async def _verify(
         self, peer: Peer, letter: OpenedLetter, opened: OpenedSeal
     ) -> SignatureCheck:
-        """Check the signature, after the sender's key has been sought where that tells nobody."""
-        await self._learn_sender(peer, letter)
-        return await asyncio.to_thread(
-            self._desk.keyring.verify_detached, opened.signature, opened.zip_file
-        )
-
-    async def _learn_sender(self, peer: Peer, letter: OpenedLetter) -> None:
-        """Take the sender's key from the mail itself, else from the home server."""
-        sender = letter.header.sender
-        if sender == self._desk.settings.key_id:
-            return
+        """Check the signature by the sender's key, sought where that tells nobody."""
+        keyring, sender = self._desk.keyring, letter.header.sender
         lookup = KeyLookup(peer.server, self._desk.verifier, self._desk.clock())
         brought = letter.key_files().get(sender)
-        found: FoundKey | None = None
         if brought is not None:
             lines = brought.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
-            found = await lookup.in_text(lines, sender)
-        if found is None and not await self._knows(sender):
-            found = await lookup.by_key_id(sender)
+            await self._learn(await lookup.in_text(lines, sender))
+        proof = (opened.signature, opened.zip_file)
+        check = await asyncio.to_thread(keyring.verify_detached, *proof)
+        if check.key_missing:
+            await self._learn(await lookup.by_key_id(sender))
+            check = await asyncio.to_thread(keyring.verify_detached, *proof)
         self._doubts += lookup.doubts
-        if found is None:
+        if check.key_missing and await asyncio.to_thread(keyring.has, sender):
+            # The sender's key is here, so the one that is missing is another's.
+            return replace(check, key_missing=False, reason="it is not signed by its sender")
+        return check
+
+    async def _learn(self, found: FoundKey | None) -> None:
+        """Keep a key that was found, but for our own."""
+        if found is None or found.key_id == self._desk.settings.key_id:
             return
         self._desk.correspondents.remember(found)
         armored = found.announcement.signed.armored_key.decode()
         try:
             await asyncio.to_thread(self._desk.keyring.import_public, armored)
         except BadKey as error:
-            self._doubts.append(f"{sender}: {error.reason}")
-
-    async def _knows(self, key_id: KeyId) -> bool:
-        return await asyncio.to_thread(self._desk.keyring.has, key_id)
+            self._doubts.append(f"{found.key_id}: {error.reason}")
 
     # Where they are kept.
 
@@ -214,7 +248,8 @@ class Receiver:
         check: SignatureCheck,
     ) -> None:
         desk, header, now = self._desk, letter.header, self._desk.clock()
-        state, remark = _judged(header, check, desk.settings.key_id)
+        known = desk.correspondents.known(address_in(header.sender_user_id))
+        state, remark = _judged(header, check, desk.settings.key_id, known)
         envelope = Envelope(
             folder=Folder.INBOX,
             unique_id=header.unique_id,
@@ -231,9 +266,9 @@ class Receiver:
         due = None
         if state is SignatureState.VALID and not remark:
             due = await self._due(letter)
-        known = {mail.number for mail in desk.folders.all(Folder.INBOX)}
+        filed = {mail.number for mail in desk.folders.all(Folder.INBOX)}
         number = desk.folders.file(envelope, opened.zip_file, opened.signature, now)
-        if number not in known:
+        if number not in filed:
             self._filed.append(number)
         desk.inbox.record_filed(message.number, number, due)
         await asyncio.to_thread(shutil.rmtree, self._directory(message), ignore_errors=True)
@@ -264,41 +299,15 @@ class Receiver:
         announced = self._desk.correspondents.newest(header.sender)
         return announced.transport if announced is not None else header.sender_transport
 
-    # What is owed for them.
-
-    async def _acknowledge(self, message: ArrivingMessage) -> None:
-        due = message.due
-        if due is None:
-            self._desk.inbox.record_acknowledged(message.number)
-            return
-        block = due.block
-        if block is None:
-            date = self._desk.clock()
-            challenge = acknowledgment_challenge(date, due.secret)
-            floor = BLOCK_POLICY[BlockType.ACKNOWLEDGMENT].server_stamp
-            stamp = await mint_watched(challenge, floor, "acknowledging", self._desk.watcher)
-            block = make_acknowledgment(date, stamp, due.secret)
-            self._desk.inbox.record_acknowledgment(message.number, block)
-        servers = Transport.parse(due.servers).servers
-        reason = await self._post_anywhere(servers, acknowledgment_key(due.secret), block)
-        if reason is None:
-            self._desk.inbox.record_acknowledged(message.number)
-        else:
-            self._desk.inbox.record_step(message.number, Step.FILED, reason)
-            self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
-
-    async def _post_anywhere(
-        self, servers: Sequence[ServerAddress], key: BlockKey, block: Acknowledgment
-    ) -> str | None:
-        """Leave an acknowledgment at one server of the group; return why none took it."""
-        try:
-            async with self._desk.servers.deliver(servers) as peer:
-                outcome = await peer.post(key, block)
-        except NetworkError as error:
-            return str(error)
-        return outcome.reason if isinstance(outcome, NotTaken) else None
-
     # What all steps need.
+
+    async def _sweep(self) -> None:
+        """Remove what a program that was stopped left of messages that are done."""
+        open_messages = self._desk.inbox.at(Step.UNDERPAID, Step.ANNOUNCED, Step.FETCHED)
+        names = {str(message.number) for message in open_messages}
+        for directory in self._desk.home.incoming.iterdir():
+            if directory.name not in names:
+                await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     def _directory(self, message: ArrivingMessage) -> Path:
         return self._desk.home.incoming / str(message.number)
@@ -310,12 +319,23 @@ class Receiver:
         shutil.rmtree(self._directory(message), ignore_errors=True)
 
 
-def _judged(header: Header, check: SignatureCheck, own: KeyId) -> tuple[SignatureState, str]:
-    """Return what the signature is worth, and what the user must know besides."""
+def _judged(
+    header: Header, check: SignatureCheck, own: KeyId, known: Sequence[KnownKey]
+) -> tuple[SignatureState, str]:
+    """Return what the signature is worth, and what the user must know besides.
+
+    ``known`` are the keys of the address that the sender gives as his own.
+    """
+    if check.key_missing:
+        return SignatureState.UNKNOWN_KEY, check.reason
     if not check.valid:
         return SignatureState.INVALID, check.reason
     if check.signer != header.sender:
         return SignatureState.INVALID, f"it is signed by {check.signer}, not by its sender"
     if header.recipient(own) is None:
         return SignatureState.VALID, "it was written to others, and sealed to you by somebody"
+    if known and not any(
+        key.key_id == header.sender and key.decision is Decision.TRUSTED for key in known
+    ):
+        return SignatureState.VALID, "its sender gives an address that you know by another key"
     return SignatureState.VALID, ""

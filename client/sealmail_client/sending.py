@@ -5,6 +5,7 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from sealmail_client.cutting import Piece, read_piece
 from sealmail_client.desk import Desk
@@ -15,7 +16,7 @@ from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
-from sealmail_pow import Difficulty
+from sealmail_pow import Difficulty, estimate
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement, make_data_header
@@ -25,8 +26,16 @@ from sealmail_protocol.stamps import data_challenge_prefix, message_challenge
 
 # A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
 MAX_CLIMB = 12
+# Some hours of a compiled minter; a price above it is a wish to hear from nobody.
+MAX_HASHES = 2.0**36
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
+
+
+class TooDear(ClientError):
+    """The recipient asks for a stamp that nobody can mint: ask for a lower price."""
+
+    exit_code = 7
 
 
 class Sender:
@@ -48,6 +57,7 @@ class Sender:
     async def work(self) -> None:
         """Bring every message as far as it can get now."""
         self._desk.outbox.expire(self._desk.clock())
+        await asyncio.to_thread(self._sweep, self._ended_directories())
         for message in self._desk.outbox.unfinished():
             await self.advance(message.number)
 
@@ -64,7 +74,7 @@ class Sender:
                 continue
             try:
                 await step(message)
-            except ClientError as error:
+            except (ClientError, OSError) as error:
                 for recipient in waiting:
                     self._desk.outbox.record_trouble(number, recipient.key_id, str(error))
                 break
@@ -103,9 +113,13 @@ class Sender:
                 await self._stamp_data(message, block)
         message = self._desk.outbox.one(message.number)
         for recipient in message.at(Stage.SEALED):
-            announcement = self._announcement(recipient)
-            mailbox = self._dice.choice(announcement.mailboxes)
-            await self._pay(message, recipient, mailbox, _asked_by(announcement))
+            try:
+                announcement = self._announcement(recipient)
+                mailbox = self._dice.choice(announcement.mailboxes)
+                await self._pay(message, recipient, mailbox, _asked_by(announcement))
+            except ClientError as error:
+                # One who cannot be written to must not keep the mail from the others.
+                self._desk.outbox.record_trouble(message.number, recipient.key_id, str(error))
 
     async def _stamp_data(self, message: OutgoingMessage, block: OutgoingBlock) -> None:
         date = _dated(message)
@@ -126,6 +140,8 @@ class Sender:
         price: Difficulty,
     ) -> MessageAnnouncement:
         """Mint what is asked for a place in ``mailbox``, and record the announcement."""
+        if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
+            raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
         date, message_hash = _dated(message), _hashed(message)
         keys = tuple(block.key for block in message.blocks)
         stamped = message_challenge(recipient.key_id, message_hash, date, keys)
@@ -141,8 +157,11 @@ class Sender:
 
     async def _send(self, message: OutgoingMessage) -> None:
         for recipient in message.at(Stage.STAMPED):
-            servers = self._announcement(recipient).transport.servers
-            reasons = await self._send_to_group(message, recipient, servers)
+            try:
+                servers = self._announcement(recipient).transport.servers
+                reasons = await self._send_to_group(message, recipient, servers)
+            except ClientError as error:
+                reasons = [str(error)]
             if reasons:
                 self._desk.outbox.record_trouble(
                     message.number, recipient.key_id, "; ".join(reasons)
@@ -220,7 +239,7 @@ class Sender:
     # The user's own copy.
 
     async def _file_copy(self, message: OutgoingMessage) -> None:
-        """File sent mail once it has left for everybody; let the sealed bytes go at the end."""
+        """File sent mail once it has left for everybody; ``work`` lets the sealed bytes go."""
         desk, files = self._desk, self._files(message)
         if message.at(Stage.COMPOSED, Stage.SEALED, Stage.STAMPED) or message.date is None:
             return
@@ -228,8 +247,19 @@ class Sender:
             signature = await asyncio.to_thread(files.signature.read_bytes)
             desk.folders.file(self._envelope(message), files.zip_file, signature, desk.clock())
             desk.outbox.record_filed(message.number)
-        if message.ended:
-            await asyncio.to_thread(files.remove)
+
+    def _ended_directories(self) -> list[Path]:
+        """Return the directories of messages that nobody will ask for any more."""
+        ended = []
+        for directory in self._desk.home.outgoing.iterdir():
+            message = self._desk.outbox.one(int(directory.name))
+            if message.ended and (message.filed or message.date is None):
+                ended.append(directory)
+        return ended
+
+    def _sweep(self, directories: list[Path]) -> None:
+        for directory in directories:
+            SealedFiles(directory).remove()
 
     def _envelope(self, message: OutgoingMessage) -> Envelope:
         settings, date = self._desk.settings, _dated(message)

@@ -48,7 +48,8 @@ class Servers:
             if not await server.login(self._settings.key_id.hex, self._auth_key.text):
                 raise LoginRefused(
                     f"{server.address} refused the login of {self._settings.key_id}: "
-                    "ask its operator for an account, and see that the auth key is right"
+                    "ask its operator for an account, and see that the file auth_key in your "
+                    "directory holds the right auth key"
                 )
             yield await self._meet(server)
 

@@ -1,6 +1,7 @@
 """``sealmail fetch``: bring new mail home, and send what still waits."""
 
 import asyncio
+from dataclasses import replace
 
 import click
 
@@ -9,13 +10,17 @@ from sealmail_client.cli.mail import mail_row, mail_table
 from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.desk import Desk
 from sealmail_client.inbox import ArrivingMessage, Step
+from sealmail_client.publishing import NotPublished
 from sealmail_client.receiving import Arrivals, Receiver
 from sealmail_client.sending import Sender
 
 
 @click.command()
 @click.option(
-    "--all", "everything", is_flag=True, help="Ask for all mail again, underpaid mail too."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Ask for all mail again, underpaid and refused mail too.",
 )
 @json_option
 @click.pass_context
@@ -38,11 +43,16 @@ def fetch(context: click.Context, everything: bool, as_json: bool) -> None:
 
 async def _fetch(desk: Desk, everything: bool) -> Arrivals:
     async with desk.servers.home() as peer:
-        await desk.publisher.publish_if_due(peer)
+        doubts: tuple[str, ...] = ()
+        try:
+            await desk.publisher.publish_if_due(peer)
+        except NotPublished as error:
+            # Others may not find us; that is no reason not to read what has come.
+            doubts = (str(error),)
         arrivals = await Receiver(desk).visit(peer, everything=everything)
         await look_for_acknowledgments(desk, peer)
     await Sender(desk).work()
-    return arrivals
+    return replace(arrivals, doubts=doubts + arrivals.doubts)
 
 
 def _waiting_row(message: ArrivingMessage) -> dict[str, object]:

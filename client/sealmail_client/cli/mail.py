@@ -98,7 +98,9 @@ def _line(mail: FiledMail) -> str:
     envelope = mail.envelope
     people = envelope.sender if envelope.folder is Folder.INBOX else ", ".join(envelope.recipients)
     mark = "*" if mail.unread else " "
-    doubt = "" if envelope.signature is SignatureState.VALID else "  [signature not valid]"
+    doubt = "  [doubtful: read its remark]" if envelope.remark else ""
+    if envelope.signature is not SignatureState.VALID:
+        doubt = "  [signature not valid]"
     date = envelope.date.strftime("%Y-%m-%d %H:%M")
     subject = readable(envelope.subject) or "(no subject)"
     return f"{mail.number:>4} {mark} {date}  {readable(people)}  {subject}{doubt}"

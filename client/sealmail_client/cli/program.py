@@ -1,10 +1,12 @@
 """What all commands share: errors that end in an exit code, progress, JSON, the desk."""
 
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unicodedata import category
 
 import click
 from rich.console import Console
@@ -19,6 +21,10 @@ from sealmail_verify import Undecided
 
 # A network that fails is worth another try, unlike a wrong wish.
 NETWORK_EXIT_CODE = 3
+# A full disk, a missing permission: nothing that was recorded is lost, mend it and try again.
+MACHINE_EXIT_CODE = 5
+
+_UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
@@ -40,6 +46,8 @@ class Program(click.Group):
                     err=True,
                 )
             _fail(error, NETWORK_EXIT_CODE)
+        except (OSError, sqlite3.Error) as error:
+            _fail(error, MACHINE_EXIT_CODE)
 
 
 def _changed_pins(error: Exception) -> tuple[PinChanged, ...]:
@@ -48,7 +56,7 @@ def _changed_pins(error: Exception) -> tuple[PinChanged, ...]:
 
 
 def _fail(error: Exception, exit_code: int) -> None:
-    click.echo(f"sealmail: {error}", err=True)
+    click.echo(f"sealmail: {readable(str(error))}", err=True)
     sys.exit(exit_code)
 
 
@@ -81,7 +89,8 @@ def desk_of(context: click.Context, *, alone: bool = True) -> AbstractContextMan
 def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:
     """Print ``value`` as JSON, or let ``tell`` print it for people."""
     if as_json:
-        click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+        # In ASCII: what strangers wrote then cannot steer a terminal either.
+        click.echo(json.dumps(value, indent=2))
     else:
         tell()
 
@@ -89,7 +98,8 @@ def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:
 def readable(text: str) -> str:
     """Return text of strangers without what could steer a terminal."""
     return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+        c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else _UNSHOWN
+        for c in text.replace("\r\n", "\n")
     )
 
 

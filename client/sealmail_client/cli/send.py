@@ -11,7 +11,7 @@ import click
 from sealmail_client.addressing import Addressing
 from sealmail_client.cli.outbox import message_row, tell_messages
 from sealmail_client.cli.program import desk_of, json_option, show, tell_doubts
-from sealmail_client.cli.values import SERVER
+from sealmail_client.cli.values import ADDRESS, SERVER
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Draft
 from sealmail_client.errors import ClientError
@@ -28,13 +28,21 @@ class NotSent(ClientError):
 
 
 @click.command()
-@click.option("--to", "to", multiple=True, required=True, help="An address; may be repeated.")
+@click.option(
+    "--to",
+    "to",
+    type=ADDRESS,
+    multiple=True,
+    required=True,
+    help="An address; may be repeated.",
+)
 @click.option(
     "--server",
     "servers",
     type=SERVER,
     multiple=True,
-    help="Where to look up keys that are not known yet; without it, the home server.",
+    help="Where to look up keys that are not known yet, one after the other; without it, the "
+    "home server.",
 )
 @click.option("--subject", default="", help="The subject line.")
 @click.option("--message", "text", help="The text; without it, it is read from standard input.")
@@ -59,7 +67,11 @@ def send(
     """Seal a message for its recipients and send it to their servers."""
     if not is_line(subject):
         raise click.BadParameter("a subject is one line", param_hint="--subject")
-    body = text if text is not None else sys.stdin.read()
+    try:
+        body = text if text is not None else sys.stdin.read()
+        (subject + body).encode()
+    except UnicodeError:
+        raise click.BadParameter("subject and text must be UTF-8") from None
     with desk_of(context) as desk:
         files = tuple(path.absolute() for path in attachments)
         message = asyncio.run(_send(desk, to, servers, subject, body, files))
