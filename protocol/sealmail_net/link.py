@@ -274,6 +274,11 @@ class PeerLink(Link[ServerConversation, ServerEvent]):
         self.write(self.conversation.send(Word.ENCRYPTED))
         await self.drain()
 
+    async def begin_with_tls(self, context: ssl.SSLContext) -> None:
+        """Begin with the handshake, on a port where no STARTTLS is said."""
+        self.conversation.expect_tls()
+        await self.start_tls(context, server_side=True)
+
 
 class ServerLink(Link[ClientConversation, ClientEvent]):
     """A connection that we made to a server: we are its client."""

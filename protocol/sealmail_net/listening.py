@@ -19,14 +19,20 @@ _NO_IPV6 = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 
 
 async def serve(
-    host: str, port: int, handler: SessionHandler, *, idle_seconds: float = IDLE_SECONDS
+    host: str,
+    port: int,
+    handler: SessionHandler,
+    *,
+    idle_seconds: float = IDLE_SECONDS,
+    direct_tls: bool = False,
 ) -> "Listener":
     """Listen, and run ``handler`` for each connection; port 0 takes a free one.
 
     ``::`` listens for IPv6 and IPv4 alike. When the handler returns, what it wrote is sent
     and the connection closed; when it raises, the connection is cut and the error logged.
+    With ``direct_tls`` nothing is read until the handler calls ``begin_with_tls``.
     """
-    listener = Listener(handler, idle_seconds)
+    listener = Listener(handler, idle_seconds, direct_tls=direct_tls)
     await listener.open(host, port)
     return listener
 
@@ -34,9 +40,12 @@ async def serve(
 class Listener:
     """An open port and the sessions that came through it."""
 
-    def __init__(self, handler: SessionHandler, idle_seconds: float) -> None:
+    def __init__(
+        self, handler: SessionHandler, idle_seconds: float, *, direct_tls: bool = False
+    ) -> None:
         self._handler = handler
         self._idle_seconds = idle_seconds
+        self._direct_tls = direct_tls
         self._server: asyncio.Server | None = None
         self._sessions: set[asyncio.Task[None]] = set()
 
@@ -83,7 +92,7 @@ class Listener:
         await self.stop()
 
     def _link(self) -> PeerLink:
-        return _AcceptedLink(self._begin, self._idle_seconds)
+        return _AcceptedLink(self._begin, self._idle_seconds, wait_for_tls=self._direct_tls)
 
     def _begin(self, link: PeerLink) -> None:
         session = asyncio.get_running_loop().create_task(self._session(link))
@@ -105,13 +114,19 @@ class Listener:
 class _AcceptedLink(PeerLink):
     """A link that begins its session when it is connected."""
 
-    def __init__(self, begin: Callable[[PeerLink], None], idle_seconds: float) -> None:
+    def __init__(
+        self, begin: Callable[[PeerLink], None], idle_seconds: float, *, wait_for_tls: bool
+    ) -> None:
         super().__init__(ServerConversation(), idle_seconds=idle_seconds)
         self._begin = begin
+        self._wait_for_tls = wait_for_tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the session."""
         super().connection_made(transport)
+        if self._wait_for_tls and self._socket is not None:
+            # The peer's first bytes belong to the handshake, not to the conversation.
+            self._socket.pause_reading()
         self._begin(self)
 
 

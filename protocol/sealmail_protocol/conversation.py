@@ -102,6 +102,10 @@ class ServerConversation(_Side):
         super().__init__(encrypted=encrypted)
         self._invalid = 0
 
+    def expect_tls(self) -> None:
+        """Note that TLS comes at once, without STARTTLS."""
+        self._await_tls()
+
     def next_event(self) -> ServerEvent | None:
         """Return the next command, part of a body, invalid line or end; else ``None``."""
         if self._body is not None:

@@ -1,6 +1,6 @@
 """Public OpenPGP verification of clear-signed blocks, for server, client and audits."""
 
-from sealmail_verify.errors import BadSignature, Undecided
+from sealmail_verify.errors import BadSignature, BrokeVerifier, Undecided
 from sealmail_verify.gpg import GpgVerifier
 from sealmail_verify.pool import VerifierPool
 from sealmail_verify.results import CertificateFacts, Verification
@@ -9,6 +9,7 @@ from sealmail_verify.verifier import Verifier, read_certificate, verify_clear_si
 
 __all__ = [
     "BadSignature",
+    "BrokeVerifier",
     "CertificateFacts",
     "GpgVerifier",
     "SequoiaVerifier",

@@ -11,3 +11,7 @@ class BadSignature(Exception):
 
 class Undecided(BadSignature):
     """Nothing was found out: a program is missing, busy, late or dead. Trying again may help."""
+
+
+class BrokeVerifier(Undecided):
+    """The text killed or stalled the process that verified it, and would do so again."""

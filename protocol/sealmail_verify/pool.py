@@ -16,7 +16,7 @@ from typing import Self
 
 from sealmail_protocol.keys import KeyId
 from sealmail_verify.clear_text import MAX_TEXT
-from sealmail_verify.errors import BadSignature, Undecided
+from sealmail_verify.errors import BadSignature, BrokeVerifier, Undecided
 from sealmail_verify.results import Verification
 from sealmail_verify.worker import decode_answer, encode_request
 
@@ -53,8 +53,8 @@ class VerifierPool:
     async def verify(self, text: bytes, certificate: bytes, expected: KeyId) -> Verification:
         """Verify as ``Verifier.verify_clear_signed`` does, off the event loop.
 
-        ``Undecided`` tells that too many texts wait, that the process died over this one, or
-        that the deadline passed.
+        ``Undecided`` tells that too many texts wait, ``BrokeVerifier`` that the process died
+        over this one, or that the deadline passed.
         """
         if max(len(text), len(certificate)) > MAX_TEXT:
             raise BadSignature(f"text or key of more than {MAX_TEXT} bytes")
@@ -80,7 +80,7 @@ class VerifierPool:
                 answer = await worker.ask(request)
         except TimeoutError:
             await worker.end()
-            raise Undecided("the text was not verified in time") from None
+            raise BrokeVerifier("the text was not verified in time") from None
         except BaseException:
             await worker.end()
             raise
@@ -138,7 +138,7 @@ class _Worker:
             await requests.drain()
         answer = await answers.readline()
         if not answer.endswith(b"\n"):
-            raise Undecided("the verifier process died over this text")
+            raise BrokeVerifier("the verifier process died over this text")
         return answer
 
     async def end(self) -> None:

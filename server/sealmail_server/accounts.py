@@ -18,6 +18,8 @@ from sealmail_store import Account, ReadView, WriteView
 
 # A binding that nothing confirms must not keep a userid from its owner.
 PROVISIONAL_FOR = timedelta(hours=1)
+# A chosen key that is shorter can be found from its hash by trying.
+SHORT_AUTH_KEY = 20
 _HASH_TAG = b"sealmail auth key\0"
 _SPECIAL_ROLES = {
     ADMINISTRATOR.upper(): Role.ADMINISTRATOR,
@@ -34,6 +36,24 @@ class AccountState(StrEnum):
     DISABLED = "disabled"
 
 
+# What a record of one auth key is worth against another of the same key, the best first.
+_STANDING = (
+    AccountState.DISABLED,
+    AccountState.CONFIRMED,
+    AccountState.PROVISIONAL,
+    AccountState.UNDEFINED,
+)
+# Words that partners write in the place of a userid; nobody can have them as his.
+_STATE_WORDS = {
+    AccountState.UNDEFINED.upper(): AccountState.UNDEFINED,
+    AccountState.DISABLED.upper(): AccountState.DISABLED,
+}
+
+
+class AccountRefused(Exception):
+    """The account cannot be made or changed that way; the message says why and what to do."""
+
+
 def hash_auth_key(auth_key: str) -> bytes:
     """Return what is kept of an auth key at rest."""
     return hashlib.sha256(_HASH_TAG + auth_key.encode("ascii")).digest()
@@ -44,17 +64,89 @@ def new_auth_key(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> 
     return random_bytes(20).hex().upper()
 
 
-def add_account(view: WriteView, auth_key: str, userid: str | None, now: datetime) -> AccountState:
-    """Create the account of ``auth_key``: for ``userid``, or for who first logs in with it."""
-    state = AccountState.CONFIRMED if userid else AccountState.UNDEFINED
+def merge_accounts(one: Account, other: Account) -> Account:
+    """Return what two records of one auth key amount to, whatever their order.
+
+    Disabled is final, a confirmed binding beats a provisional one and that an unbound key; of
+    two alike the lower userid stays. The better record stays as it is: the choice is the
+    minimum of a total order, so that replicas agree however changes reach them.
+    """
+    return min(one, other, key=_rank)
+
+
+def add_account(view: WriteView, auth_key: str, userid: str | None, now: datetime) -> Account:
+    """Give ``auth_key`` to ``userid``, or to who first logs in with it.
+
+    Asking for what is there already is no error; ``AccountRefused`` if the key is disabled or
+    somebody's already.
+    """
     name = userid.upper() if userid else None
-    view.put_account(Account(hash_auth_key(auth_key), name, state, now, now))
-    return state
+    if name in _STATE_WORDS:
+        raise AccountRefused(f"{name} is a word for a state, and nobody's userid")
+    state = AccountState.CONFIRMED if name else AccountState.UNDEFINED
+    asked = Account(hash_auth_key(auth_key), name, state, now, now)
+    held = view.account(asked.auth_key_hash)
+    if held is None:
+        view.put_account(asked)
+        return asked
+    held = _lapsed(held, now)
+    if (held.state, held.userid) == (asked.state, asked.userid):
+        return held
+    if held.state == AccountState.DISABLED:
+        raise AccountRefused("this auth key was removed, which is final: make a new one")
+    if held.state == AccountState.CONFIRMED or asked.state == AccountState.UNDEFINED:
+        raise AccountRefused("this auth key belongs to somebody already: make a new one")
+    bound = replace(held, userid=name, state=state, changed=now)
+    view.put_account(bound)
+    return bound
+
+
+def merge_account(view: WriteView, record: Account) -> bool:
+    """Merge a partner's record of an auth key into ours; tell whether anything changed."""
+    held = view.account(record.auth_key_hash)
+    merged = record if held is None else merge_accounts(held, record)
+    if merged == held:
+        return False
+    view.put_account(merged)
+    return True
+
+
+def partner_record(userid: str, auth_key: str, now: datetime) -> Account | None:
+    """Read the account change of a REPLOGIN; ``None`` if it names a role, which none may."""
+    name = userid.upper()
+    if name in _SPECIAL_ROLES:
+        return None
+    state = _STATE_WORDS.get(name, AccountState.CONFIRMED)
+    bound = name if name not in _STATE_WORDS else None
+    return Account(hash_auth_key(auth_key), bound, state, now, now)
+
+
+def disable_account(view: WriteView, auth_key_hash: bytes, now: datetime) -> Account | None:
+    """Disable an auth key for good; ``None`` if it is not known.
+
+    The record stays with its userid: an undefined key cannot take the name over.
+    """
+    held = view.account(auth_key_hash)
+    if held is None or held.state == AccountState.DISABLED:
+        return held
+    disabled = replace(held, state=AccountState.DISABLED, changed=now)
+    view.put_account(disabled)
+    return disabled
 
 
 def is_user(view: ReadView, userid: str) -> bool:
     """Return whether a confirmed account of ``userid`` is here."""
     return any(account.state == AccountState.CONFIRMED for account in view.accounts(userid))
+
+
+def is_confirmed(view: ReadView, visitor: Visitor) -> bool:
+    """Return whether the very key that ``visitor`` logged in with is confirmed as his by now."""
+    account = view.account(visitor.account) if visitor.account else None
+    return (
+        account is not None
+        and account.state == AccountState.CONFIRMED
+        and account.userid == visitor.userid
+    )
 
 
 def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visitor | None:
@@ -73,7 +165,7 @@ def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visito
         _SPECIAL_ROLES.get(name, Role.USER),
         name,
         confirmed=account.state == AccountState.CONFIRMED,
-        logged_in_at=account.changed,
+        logged_in_at=now,
         account=account.auth_key_hash,
     )
 
@@ -83,11 +175,23 @@ def confirm(view: WriteView, visitor: Visitor, announced: datetime, now: datetim
     account = view.account(visitor.account) if visitor.account else None
     if account is None or account.state != AccountState.PROVISIONAL:
         return False
+    # The connection may be older than the binding: the key may be another userid's by now.
+    if account.userid != visitor.userid or _lapsed(account, now) != account:
+        return False
+    # Once the user has a key that was proven, announcements are his, and anybody may copy them.
+    if is_user(view, account.userid or ""):
+        return False
     # An older announcement is public: anybody could replay it to take the userid over.
     if announced < account.changed.replace(microsecond=0):
         return False
     view.put_account(replace(account, state=AccountState.CONFIRMED, changed=now))
     return True
+
+
+def _rank(account: Account) -> tuple[int, bool, str, datetime, datetime]:
+    standing = _STANDING.index(AccountState(account.state))
+    unbound = account.userid is None
+    return standing, unbound, account.userid or "", account.changed, account.created
 
 
 def _lapsed(account: Account, now: datetime) -> Account:
@@ -98,7 +202,7 @@ def _lapsed(account: Account, now: datetime) -> Account:
 
 
 def _may_bind(view: ReadView, name: str, now: datetime) -> bool:
-    if name in _SPECIAL_ROLES:
+    if name in _SPECIAL_ROLES or name in _STATE_WORDS:
         return False
     held = (_lapsed(account, now) for account in view.accounts(name))
     return not any(account.userid == name for account in held)

@@ -1,14 +1,13 @@
 """May this block enter? The rules of the policy table, for every way a block can come.
 
-What needs the state of the store is decided inside the transaction that stores the block, so
-that nothing changes between the decision and the commit.
+What needs the state of the store is decided here, inside the transaction that stores the
+block, so that nothing changes between the decision and the commit. What needs none is in
+``candidates``.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from fractions import Fraction
+from datetime import datetime, timedelta
 
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import (
@@ -16,169 +15,202 @@ from sealmail_protocol.blocks import (
     BlockType,
     KeyAnnouncement,
     MessageAnnouncement,
-    TextBlock,
 )
-from sealmail_protocol.canonical import block_digest, canonical_form
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.fields import split_lines
-from sealmail_protocol.keys import BlockKey, KeyId, announcement_key
-from sealmail_protocol.merges import Standing, announcement_identity
-from sealmail_protocol.policy import BLOCK_POLICY, MAILBOX_SIZE, Poster
-from sealmail_protocol.pricing import FLOOR, Fill, demand
-from sealmail_protocol.stamps import Difficulty
-from sealmail_protocol.validity import check_text_block
-from sealmail_server.accounts import is_user
-from sealmail_server.visitor import Visitor
+from sealmail_protocol.keys import KeyId, announcement_key
+from sealmail_protocol.merges import Standing
+from sealmail_protocol.policy import MAX_FUTURE_REPLICATED
+from sealmail_protocol.replies import Accepted, Pending, Verdict
+from sealmail_server.accounts import confirm, is_user
+from sealmail_server.candidates import Arrival, Candidate
+from sealmail_server.limits import Limits
+from sealmail_server.mailboxes import (
+    announce_terms,
+    asked_for,
+    check_nonces,
+    entry_name,
+    pays,
+    terms_in_force,
+    used_nonces,
+)
+from sealmail_server.quotas import check_acknowledgment_room, check_data_room
+from sealmail_server.waiting import let_wait, no_key
 from sealmail_store import ReadView, StoredEntry, WriteView
+from sealmail_store import Verdict as StoredVerdict
 
-# Before a user's first announcement, mail for these mailboxes is taken at the floor price.
-FIRST_MAILBOXES: tuple[str, ...] = ("0", "1", "2", "3")
-# Entries that pay by token may take a quarter of a mailbox, since no server can check tokens.
-TOKEN_SHARE = MAILBOX_SIZE // 4
+VERDICT_KEPT = timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A block that has passed all checks that need no store."""
+class Certificate:
+    """The key that a claim is verified by, and the digest of the announcement it stands in."""
 
-    block: TextBlock
-    key: BlockKey
-    bits: int
-    revoked: bool = False
-
-    def entry(self, poster: str | None) -> StoredEntry:
-        """Return the block as the store keeps it."""
-        return StoredEntry(
-            type=self.block.type,
-            key=self.key,
-            identity=_identity(self.block),
-            date=self.block.date,
-            header=canonical_form(self.block),
-            digest=block_digest(self.block),
-            stamp_bits=self.bits,
-            poster=poster,
-            revoked=self.revoked,
-        )
+    armored_key: bytes
+    announced_by: bytes
 
 
-def examine(block: TextBlock, key: BlockKey, visitor: Visitor, now: datetime) -> Candidate:
-    """Check form, key, date, stamp and poster; raise ``InvalidBlock``. Costs CPU, no disk."""
-    if BLOCK_POLICY[block.type].poster is Poster.OWNER and visitor.key_id != _owner(block, key):
-        raise InvalidBlock(Refusal.PERMISSION, "only its owner, logged in, may post it")
-    bits = check_text_block(block, key, now)
-    if isinstance(block, KeyAnnouncement) and block.expires < now:
-        raise InvalidBlock(Refusal.DATE, "past its Expires date: post a new one")
-    return Candidate(block, key, bits)
+class StaleCertificate(Exception):
+    """The key of a claim came or changed while it was verified; verify it again."""
 
 
-def signed_by(block: KeyAnnouncement | AddressClaim, key: BlockKey) -> KeyId:
-    """Return who must have signed the block."""
-    return block.key_id if isinstance(block, AddressClaim) else KeyId(key.raw)
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that a decision depends on beside the candidate and the store."""
+
+    arrival: Arrival
+    now: datetime
+    limits: Limits
 
 
-def certificate_for(view: ReadView, block: KeyAnnouncement | AddressClaim) -> bytes:
-    """Return the armored key to verify ``block`` by: its own, or its owner's stored one."""
-    if isinstance(block, KeyAnnouncement):
-        return block.signed.armored_key
-    stored = view.entry(BlockType.KEY_ANNOUNCEMENT, announcement_key(block.key_id))
+def admit(view: WriteView, candidate: Candidate, given: Decision) -> Verdict:
+    """Store the candidate, or let it wait, with its verdict; raise ``InvalidBlock`` if neither.
+
+    A refused candidate leaves nothing behind: all that speaks against it is looked at before
+    anything is put.
+    """
+    verdict, kept_until = _ADMIT[candidate.block.type](view, candidate, given)
+    view.put_verdict(StoredVerdict(candidate.digest, str(verdict), kept_until))
+    return verdict
+
+
+def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
+    """Store a data block, its bytes spooled and hashed, if it is new or its Date newer."""
+    held = view.entry(entry.type, entry.key)
+    if held is None:
+        check_data_room(view, entry.key, entry.size, given.arrival, given.limits)
+    if held is None or _standing(entry).beats(_standing(held)):
+        view.put_entry(entry)
+    verdict = Accepted()
+    view.put_verdict(StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT))
+    return verdict
+
+
+def certificate_for(view: ReadView, claim: AddressClaim) -> Certificate | None:
+    """Return the key to verify ``claim`` by: its owner's stored one, if it is here."""
+    stored = view.entry(BlockType.KEY_ANNOUNCEMENT, announcement_key(claim.key_id))
     if stored is None:
-        raise InvalidBlock(
-            Refusal.KEY, "the key that claims the address is not here: post it first"
-        )
+        return None
     if stored.revoked:
         raise InvalidBlock(Refusal.KEY, "the key that claims the address is revoked")
-    return _announcement(stored).signed.armored_key
+    block = parse_text_block(split_lines(stored.header))
+    if not isinstance(block, KeyAnnouncement):
+        raise InvalidBlock(Refusal.INTERNAL, "the stored announcement is none")
+    return Certificate(block.signed.armored_key, stored.digest)
 
 
-def admit(view: WriteView, candidate: Candidate, visitor: Visitor) -> bool:
-    """Store the candidate if it beats what is held; return whether anything changed.
+_Outcome = tuple[Verdict, datetime]
 
-    Raises ``InvalidBlock`` where the state of the store speaks against it.
-    """
-    if isinstance(candidate.block, MessageAnnouncement):
-        _check_mailbox(view, candidate, candidate.block)
-    entry = candidate.entry(visitor.userid)
+
+def _admit_key(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
+    block = candidate.block
+    assert isinstance(block, KeyAnnouncement)  # noqa: S101 - the table says so
+    held = view.entry(block.type, candidate.key)
+    if held is not None and held.revoked and not candidate.revoked:
+        raise InvalidBlock(Refusal.KEY, "this key is revoked, and no later word of it counts")
+    entry = candidate.entry(given.arrival)
+    if held is None or _standing(entry).beats(_standing(held)):
+        view.put_entry(entry)
+        announce_terms(view, KeyId(candidate.key.raw), block, given.now)
+    if given.arrival.visitor is not None:
+        confirm(view, given.arrival.visitor, block.date, given.now)
+    return Accepted(), given.now + VERDICT_KEPT
+
+
+def _admit_claim(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
+    block = candidate.block
+    assert isinstance(block, AddressClaim)  # noqa: S101 - the table says so
+    key = view.entry(BlockType.KEY_ANNOUNCEMENT, announcement_key(block.key_id))
+    if (None if key is None else key.digest) != candidate.verified_by:
+        raise StaleCertificate
+    if key is None:
+        return let_wait(
+            view,
+            candidate,
+            given.arrival,
+            block.key_id,
+            given.now,
+            given.limits,
+            otherwise=no_key(candidate),
+        )
+    return _keep(view, candidate.entry(given.arrival), Standing.beats, given)
+
+
+def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
+    block = candidate.block
+    assert isinstance(block, MessageAnnouncement)  # noqa: S101 - the table says so
+    if view.is_buried(candidate.key, candidate.digest, candidate.identity):
+        raise InvalidBlock(Refusal.RECIPIENT, "the recipient has dropped this mail")
+    terms = terms_in_force(view, block.recipient, given.now)
+    paid = pays(candidate, terms.price)
+    entry = candidate.entry(given.arrival, paid=paid)
     held = view.entry(entry.type, entry.key, entry.identity)
-    if held is not None and not _displaces(entry, held):
-        return False
+    if held is not None and not _standing(entry).outbids(_standing(held)):
+        return Accepted(), given.now + VERDICT_KEPT
+    nonces = used_nonces(candidate)
+    if not given.arrival.replicated:
+        pending = _judge_mail(view, candidate, held, given, nonces)
+        if pending is not None:
+            return pending
     view.put_entry(entry)
-    return True
+    kept = given.limits.max_age[block.type] + MAX_FUTURE_REPLICATED
+    view.use_nonces(nonces, entry_name(candidate), max(given.now, block.date) + kept)
+    return Accepted(), given.now + VERDICT_KEPT
 
 
-def displaces_data(entry: StoredEntry, held: StoredEntry) -> bool:
-    """Return whether a data block's newer header replaces the one held."""
-    return _standing(entry).beats(_standing(held))
+def _judge_mail(
+    view: WriteView,
+    candidate: Candidate,
+    held: StoredEntry | None,
+    given: Decision,
+    nonces: list[bytes],
+) -> tuple[Pending, datetime] | None:
+    """Judge by what is known here: account, mailbox, stamp and price; ``None`` lets it in."""
+    block = candidate.block
+    assert isinstance(block, MessageAnnouncement)  # noqa: S101 - the table says so
+    awaits, now, limits = block.recipient, given.now, given.limits
+    if not is_user(view, awaits.hex):
+        nobody = InvalidBlock(Refusal.RECIPIENT, "the recipient has no account here")
+        return let_wait(view, candidate, given.arrival, awaits, now, limits, otherwise=nobody)
+    terms = terms_in_force(view, awaits, now)
+    if block.mailbox not in terms.mailboxes:
+        raise InvalidBlock(Refusal.RECIPIENT, f"the recipient has no mailbox {block.mailbox}")
+    check_nonces(view, candidate, nonces)
+    asked = asked_for(view, candidate, held, terms.price, limits)
+    if pays(candidate, asked):
+        return None
+    too_cheap = InvalidBlock(Refusal.PRICE, f"{asked} is asked")
+    return let_wait(
+        view, candidate, given.arrival, awaits, now, limits, otherwise=too_cheap, demand=asked
+    )
 
 
-def _owner(block: TextBlock, key: BlockKey) -> KeyId | None:
-    if isinstance(block, KeyAnnouncement | AddressClaim):
-        return signed_by(block, key)
-    return None
+def _admit_acknowledgment(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
+    if view.entry(candidate.block.type, candidate.key) is None:
+        check_acknowledgment_room(view, len(candidate.header), given.arrival, given.limits)
+    return _keep(view, candidate.entry(given.arrival), Standing.beats, given)
 
 
-def _identity(block: TextBlock) -> bytes:
-    match block:
-        case AddressClaim():
-            return block.key_id.raw
-        case MessageAnnouncement():
-            stamped, token = announcement_identity(block)
-            return hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
-        case _:
-            return b""
-
-
-_WINS: dict[BlockType, Callable[[Standing, Standing], bool]] = {
-    BlockType.MESSAGE_ANNOUNCEMENT: Standing.outbids,
+_ADMIT: dict[BlockType, Callable[[WriteView, Candidate, Decision], _Outcome]] = {
+    BlockType.KEY_ANNOUNCEMENT: _admit_key,
+    BlockType.ADDRESS_CLAIM: _admit_claim,
+    BlockType.MESSAGE_ANNOUNCEMENT: _admit_mail,
+    BlockType.ACKNOWLEDGMENT: _admit_acknowledgment,
 }
 
 
-def _displaces(entry: StoredEntry, held: StoredEntry) -> bool:
-    wins = _WINS.get(BlockType(entry.type), Standing.beats)
-    return wins(_standing(entry), _standing(held))
+def _keep(
+    view: WriteView,
+    entry: StoredEntry,
+    wins: Callable[[Standing, Standing], bool],
+    given: Decision,
+) -> _Outcome:
+    """Put ``entry`` if it wins against what is held; either way it is accepted."""
+    held = view.entry(entry.type, entry.key, entry.identity)
+    if held is None or wins(_standing(entry), _standing(held)):
+        view.put_entry(entry)
+    return Accepted(), given.now + VERDICT_KEPT
 
 
 def _standing(entry: StoredEntry) -> Standing:
     return Standing(entry.date, entry.digest, entry.revoked, entry.stamp_bits)
-
-
-def _check_mailbox(view: ReadView, candidate: Candidate, block: MessageAnnouncement) -> None:
-    if not is_user(view, block.recipient.hex):
-        raise InvalidBlock(Refusal.RECIPIENT, "the recipient has no account here")
-    stored = view.entry(BlockType.KEY_ANNOUNCEMENT, announcement_key(block.recipient))
-    mailboxes, price = FIRST_MAILBOXES, FLOOR
-    if stored is not None:
-        announced = _announcement(stored)
-        mailboxes, price = announced.mailboxes, announced.price
-    if block.mailbox not in mailboxes:
-        raise InvalidBlock(Refusal.RECIPIENT, f"the recipient has no mailbox {block.mailbox}")
-    asked = demand(price, block.token is not None, *_room(view, candidate, price))
-    if asked is None:
-        raise InvalidBlock(Refusal.FULL, "the mailbox is full")
-    if candidate.bits < asked.bits or len(block.stamp.nonces) < asked.nonces:
-        raise InvalidBlock(Refusal.PRICE, f"{asked} is asked")
-
-
-def _room(view: ReadView, candidate: Candidate, price: Difficulty) -> tuple[Fill, int]:
-    """Return how full the mailbox is with this entry in it, and the bytes it adds."""
-    size = len(canonical_form(candidate.block))
-    held = view.entries(BlockType.MESSAGE_ANNOUNCEMENT, candidate.key)
-    by_token = sum(len(entry.header) for entry in held if entry.stamp_bits < price.bits)
-    used = sum(len(entry.header) for entry in held)
-    fill = Fill(Fraction(used + size, MAILBOX_SIZE), Fraction(by_token, TOKEN_SHARE))
-    return fill, size - _held_data_bytes(view, candidate.block)
-
-
-def _held_data_bytes(view: ReadView, block: TextBlock) -> int:
-    """Count the bytes of lines that name data held here: they are paid for by the data."""
-    if not isinstance(block, MessageAnnouncement):
-        return 0
-    line = len("DataBlock: \r\n") + 40
-    kinds = (BlockType.DATA,)
-    return sum(line for key in block.data_blocks if view.types_under(key, kinds))
-
-
-def _announcement(entry: StoredEntry) -> KeyAnnouncement:
-    block = parse_text_block(split_lines(entry.header))
-    if not isinstance(block, KeyAnnouncement):
-        raise InvalidBlock(Refusal.INTERNAL, "the stored announcement is none")
-    return block

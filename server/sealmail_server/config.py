@@ -1,10 +1,19 @@
 """The server's settings: one frozen value read from ``config.toml``, every default in it."""
 
+import difflib
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from sealmail_protocol.blocks import BlockType
+from sealmail_server.limits import Limits
+
+T = TypeVar("T")
 
 CONFIG_NAME = "config.toml"
 STORE_NAME = "store"
@@ -13,7 +22,12 @@ KEY_NAME = "tls/server.key"
 
 DEFAULT_LISTEN = "[::]:8081"
 
+_LIMITS = Limits()
+# Every limit but the ages is a setting of the same name.
+_BOUNDS = tuple(each.name for each in fields(Limits) if each.name != "max_age")
+
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:]+)):([0-9]{1,5})")
+_HOST_NAME = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.:_-]{0,252})")
 
 
 class BadConfig(Exception):
@@ -32,21 +46,158 @@ class Listen:
         """Read ``HOST:PORT``; an IPv6 address stands in brackets."""
         match = _LISTEN.fullmatch(text)
         if not match or int(match[3]) > 65_535:
-            raise BadConfig(f"listen = {text!r} is not HOST:PORT or [IPV6]:PORT")
+            raise BadConfig(f"{text!r} is not HOST:PORT or [IPV6]:PORT")
         return cls(match[1] or match[2], int(match[3]))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def check_host_name(name: str) -> str:
+    """Return ``name``; ``BadConfig`` if no host can be called that."""
+    if not _HOST_NAME.fullmatch(name):
+        raise BadConfig(f"{name!r} is not a host name")
+    return name
+
+
+def _at_least(least: int) -> Callable[[Any], None]:
+    def check(value: int) -> None:
+        if value < least:
+            raise BadConfig(f"must be at least {least}")
+
+    return check
+
+
+def _between(least: int, most: int) -> Callable[[Any], None]:
+    def check(value: int) -> None:
+        if not least <= value <= most:
+            raise BadConfig(f"must be from {least} to {most}")
+
+    return check
+
+
+def _address(value: str) -> None:
+    Listen.parse(value)
+
+
+def _address_or_off(value: str) -> None:
+    if value:
+        Listen.parse(value)
+
+
+def _host_names(value: tuple[str, ...]) -> None:
+    if not value:
+        raise BadConfig("must name at least one host")
+    for name in value:
+        check_host_name(name)
+
+
+def _path(value: str) -> None:
+    if not value or "\0" in value:
+        raise BadConfig("must be the path of a file")
+
+
+def _domain(value: str) -> None:
+    if value:
+        check_host_name(value)
+
+
+def _setting(default: T, about: str, check: Callable[[Any], None] | None = None) -> T:
+    """Declare a setting with the comment that explains it in ``config.toml``."""
+    made: T = field(default=default, metadata={"about": about, "check": check})
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What an operator may choose."""
 
-    listen: str = DEFAULT_LISTEN
-    name: str = "localhost"
-    max_connections: int = 1000
-    idle_seconds: int = 60
+    listen: str = _setting(
+        DEFAULT_LISTEN,
+        "Where to listen: HOST:PORT, IPv6 addresses in brackets. [::] takes IPv4 too.",
+        _address,
+    )
+    names: tuple[str, ...] = _setting(
+        ("localhost",),
+        "The host names of this server. The first is the one that users and DNS are told.",
+        _host_names,
+    )
+    domain: str = _setting(
+        "",
+        "The domain of the users' addresses, for the DNS line and invitations.\n"
+        "Empty means: the first of names.",
+        _domain,
+    )
+    direct_tls_listen: str = _setting(
+        "",
+        "A second address where TLS begins at once, without STARTTLS. Empty means: none.",
+        _address_or_off,
+    )
+    require_tls: bool = _setting(
+        True,
+        "With false, old clients may use every command, LOGIN too, without encryption.",
+    )
+    certificate: str = _setting(
+        CERTIFICATE_NAME,
+        "The TLS certificate (PEM, with its chain) and its key; relative to this directory.\n"
+        "New files are taken up at the next connection, or at once by SIGHUP.",
+        _path,
+    )
+    private_key: str = _setting(KEY_NAME, "", _path)
+    max_connections: int = _setting(
+        1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
+    )
+    max_connections_per_source: int = _setting(100, "", _at_least(1))
+    idle_seconds: int = _setting(
+        60, "A connection on which nothing happens for this many seconds is closed.", _at_least(1)
+    )
+    stop_seconds: int = _setting(
+        10, "How long commands that are running may take when the server stops.", _at_least(0)
+    )
+    stranger_requests_per_second: int = _setting(
+        20,
+        "How often one source may ask for a VERDICT, a SELFTEST and the like without login;\n"
+        "ten times as many at once. Beyond it answers are delayed, then the connection closed.",
+        _at_least(1),
+    )
+    quota_bytes: int = _setting(
+        _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", _at_least(1)
+    )
+    mailbox_bytes: int = _setting(
+        _LIMITS.mailbox_bytes, "How many bytes of announcements a mailbox holds.", _at_least(1)
+    )
+    loose_bytes: int = _setting(
+        _LIMITS.loose_bytes,
+        "Room for data that no paid mail names (yet), in all and from one source.",
+        _at_least(1),
+    )
+    loose_bytes_by_source: int = _setting(_LIMITS.loose_bytes_by_source, "", _at_least(1))
+    acknowledgment_bytes: int = _setting(
+        _LIMITS.acknowledgment_bytes,
+        "Room for acknowledgments, in all and from one source.",
+        _at_least(1),
+    )
+    acknowledgment_bytes_by_source: int = _setting(
+        _LIMITS.acknowledgment_bytes_by_source, "", _at_least(1)
+    )
+    waiting_bytes: int = _setting(
+        _LIMITS.waiting_bytes,
+        "Room for mail that waits for an account, a key or a price, in all and from one source.",
+        _at_least(1),
+    )
+    waiting_bytes_by_source: int = _setting(_LIMITS.waiting_bytes_by_source, "", _at_least(1))
+    verdicts: int = _setting(
+        _LIMITS.verdicts, "How many verdicts are remembered.", _at_least(1000)
+    )
+    max_age_days_key_announcement: int = _setting(
+        31,
+        "For how many days blocks of each type are kept; never longer than these defaults.",
+        _between(1, 31),
+    )
+    max_age_days_address_claim: int = _setting(10, "", _between(1, 10))
+    max_age_days_message_announcement: int = _setting(10, "", _between(1, 10))
+    max_age_days_acknowledgment: int = _setting(10, "", _between(1, 10))
+    max_age_days_data: int = _setting(10, "", _between(1, 10))
 
     @classmethod
     def load(cls, directory: Path) -> "Config":
@@ -60,43 +211,85 @@ class Config:
             ) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadConfig(f"{path}: {error}") from None
-        return cls(**_checked(path, values))
+        try:
+            return cls.of(values)
+        except BadConfig as error:
+            raise BadConfig(f"{path}: {error}") from None
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Config":
+        """Check values as TOML gives them, and return the settings."""
+        return cls(**{name: _checked(name, value) for name, value in values.items()})
 
     @property
     def address(self) -> Listen:
         """Return where to listen, parsed."""
         return Listen.parse(self.listen)
 
+    @property
+    def direct_tls_address(self) -> Listen | None:
+        """Return where to listen for direct TLS, if anywhere."""
+        return Listen.parse(self.direct_tls_listen) if self.direct_tls_listen else None
 
-def _checked(path: Path, values: dict[str, Any]) -> dict[str, Any]:
-    known = {field.name: field.type for field in fields(Config)}
-    for name, value in values.items():
-        if name not in known:
-            raise BadConfig(f"{path}: unknown setting {name!r}")
-        if type(value) is not known[name]:
-            raise BadConfig(f"{path}: {name} must be of type {known[name]}")
-    for name in ("max_connections", "idle_seconds"):
-        if values.get(name, 1) < 1:
-            raise BadConfig(f"{path}: {name} must be at least 1")
-    Listen.parse(values.get("listen", DEFAULT_LISTEN))
-    return values
+    @property
+    def mail_domain(self) -> str:
+        """Return the domain of the users' addresses."""
+        return self.domain or self.names[0]
+
+    @property
+    def limits(self) -> Limits:
+        """Return the bounds for blocks."""
+        ages = {
+            kind: timedelta(days=getattr(self, f"max_age_days_{kind.replace('-', '_')}"))
+            for kind in BlockType
+        }
+        bounds = {name: getattr(self, name) for name in _BOUNDS}
+        return Limits(max_age=MappingProxyType(ages), **bounds)
 
 
-def config_text(listen: Listen, name: str) -> str:
+_KNOWN = {each.name: each for each in fields(Config)}
+
+
+def _checked(name: str, value: Any) -> Any:
+    known = _KNOWN.get(name)
+    if known is None:
+        near = difflib.get_close_matches(name, _KNOWN, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadConfig(f"unknown setting {name!r}{hint}")
+    if isinstance(known.default, tuple):
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise BadConfig(f"{name} must be a list of texts")
+        value = tuple(value)
+    if type(value) is not type(known.default):
+        raise BadConfig(f"{name} must be of type {type(known.default).__name__}")
+    check = known.metadata["check"]
+    try:
+        if check is not None:
+            check(value)
+    except BadConfig as error:
+        raise BadConfig(f"{name}: {error}") from None
+    return value
+
+
+def config_text(**chosen: Any) -> str:
     """Return a first ``config.toml``: the chosen values, and every default as a comment."""
-    default = Config()
-    return f"""\
-# Sealmail server. Lines that begin with '#' show the defaults.
+    lines = ["# Sealmail server. Lines that begin with '#' show the defaults."]
+    for each in _KNOWN.values():
+        about = each.metadata["about"]
+        if about:
+            lines += ["", *(f"# {line}" for line in about.split("\n"))]
+        value = chosen.get(each.name, each.default)
+        lines.append(("" if each.name in chosen else "# ") + f"{each.name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
 
-# Where to listen: HOST:PORT, IPv6 addresses in brackets.
-listen = "{listen}"
 
-# The host name that users and other servers know this server by.
-name = "{name}"
-
-# Connections beyond this number are answered BUSY.
-# max_connections = {default.max_connections}
-
-# A connection on which nothing happens for this many seconds is closed.
-# idle_seconds = {default.idle_seconds}
-"""
+def _toml(value: str | int | bool | tuple[str, ...]) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return f'"{value}"'
+        case tuple():
+            return "[" + ", ".join(map(_toml, value)) + "]"

@@ -1,114 +1,159 @@
-"""Taking a block in: examine, verify, then decide and commit together. ``DONE`` comes after."""
+"""Taking text blocks in: examine, verify, then decide and commit together. ``DONE`` comes after.
+
+The same few steps serve STORE, REPLICATE and what is judged again after it had to wait.
+"""
 
 import asyncio
 import hashlib
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeGuard
 
-from sealmail_pow import StampCheck
-from sealmail_protocol.block_codec import parse_data_header, parse_text_block
-from sealmail_protocol.blocks import AddressClaim, BlockType, DataHeader, KeyAnnouncement
-from sealmail_protocol.bundles import split_bundle
-from sealmail_protocol.canonical import data_digest
+from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
+from sealmail_protocol.bundles import SEPARATORS
 from sealmail_protocol.errors import InvalidBlock, Refusal
-from sealmail_protocol.fields import decode_lines, join_lines
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.policy import BLOCK_POLICY
-from sealmail_protocol.replies import Accepted, Verdict, parse_verdict, refused, worst
-from sealmail_protocol.stamps import data_challenge_prefix
-from sealmail_protocol.validity import check_date, check_stamp
-from sealmail_server.accounts import confirm
+from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
 from sealmail_server.admission import (
-    Candidate,
+    VERDICT_KEPT,
+    Decision,
+    StaleCertificate,
     admit,
     certificate_for,
-    displaces_data,
-    examine,
-    signed_by,
 )
+from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
+from sealmail_server.data_intake import DataIntake
+from sealmail_server.limits import Limits
 from sealmail_server.visitor import Visitor
-from sealmail_store import BlockStore, StoredEntry, WriteView
+from sealmail_server.waiting import arrival_of, lines_of
+from sealmail_store import BlockStore, StoreError, WaitingEntry, WriteView
 from sealmail_store import Verdict as StoredVerdict
-from sealmail_verify import BadSignature, Undecided, VerifierPool
+from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
-VERDICT_KEPT = timedelta(days=14)
+_log = logging.getLogger(__name__)
+
 # Refusals are remembered in memory only: a stranger must not fill the disk with them.
 MAX_REFUSALS = 10_000
+# A dropped mail stays away longer than any copy of it may live.
+TOMBSTONE_KEPT = timedelta(days=12)
+# Entries of a bundle decided in one unit of work; more would keep the writer from others.
+_SLICE = 64
+# A body up to this size costs less to examine than to hand to another thread.
+_SMALL = 8 * 1024
+# A key that changes under a claim more often than this is changed by somebody on purpose.
+_ATTEMPTS = 3
+
+_SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values())
+_Lines = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of a body: its lines, and what became of it so far."""
+
+    lines: _Lines
+    candidate: Candidate | None = None
+    refusal: InvalidBlock | None = None
+
+    def refused(self, error: InvalidBlock) -> "_Entry":
+        return replace(self, refusal=error)
+
+    @property
+    def digest(self) -> bytes:
+        """Return the digest to ask the verdict by, also where the lines do not parse."""
+        if self.candidate is not None:
+            return self.candidate.digest
+        return hashlib.sha256(b"".join(line + b"\r\n" for line in self.lines)).digest()
 
 
 class Intake:
-    """Takes blocks into the store, and remembers what became of each."""
+    """Takes blocks into the store, and remembers what became of each.
+
+    Beside a verdict all its calls may raise ``StoreError`` or ``Undecided``: nothing was decided
+    then, for want of room or of a verifier, and the sender may try again.
+    """
 
     def __init__(
-        self, store: BlockStore, verifier: VerifierPool, clock: Callable[[], datetime]
+        self,
+        store: BlockStore,
+        verifier: VerifierPool,
+        clock: Callable[[], datetime],
+        limits: Limits | None = None,
     ) -> None:
         self._store = store
         self._verifier = verifier
         self._clock = clock
+        self._limits = limits or Limits()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
 
-    async def take_text(
-        self, key: BlockKey, lines: tuple[bytes, ...], visitor: Visitor
-    ) -> Verdict:
+    async def take_text(self, key: BlockKey, lines: _Lines, visitor: Visitor) -> Verdict:
         """Take a text body, entry by entry; the verdict is that of its worst entry."""
-        try:
-            entries = tuple(split_bundle(lines))
-        except InvalidBlock as error:
-            return self.remember_refusal(_digest_of_lines(lines), error)
-        return worst(tuple([await self._take_entry(key, each, visitor) for each in entries]))
+        return await self._take(key, lines, Arrival.stored(visitor))
 
-    def receive_data(self, key: BlockKey, lines: tuple[bytes, ...]) -> "DataIntake":
+    async def replicate_text(self, key: BlockKey, lines: _Lines, poster: str | None) -> Verdict:
+        """Take a text body that the partner took from ``poster``."""
+        return await self._take(key, lines, Arrival.replicated_for(poster))
+
+    def receive_data(self, key: BlockKey, lines: _Lines, visitor: Visitor) -> DataIntake:
         """Begin to take a data block, whose bytes come in chunks."""
-        return DataIntake(self, self._store, key, lines)
+        return self._receive(key, lines, Arrival.stored(visitor))
+
+    def replicate_data(self, key: BlockKey, lines: _Lines, poster: str | None) -> DataIntake:
+        """Begin to take a data block that the partner took from ``poster``."""
+        return self._receive(key, lines, Arrival.replicated_for(poster))
+
+    async def drop(self, key: BlockKey, digest: bytes, visitor: Visitor) -> bool:
+        """Remove an entry of the visitor's own mailbox for good; ``False`` if there is none."""
+        owner = visitor.key_id if visitor.confirmed else None
+        if owner is None:
+            return False
+        until = self._clock() + TOMBSTONE_KEPT
+
+        def remove(view: WriteView) -> bool:
+            entry = view.announcement_by_digest(key, digest)
+            if entry is None or entry.holder != owner.raw:
+                return False
+            view.remove_entry(entry.type, entry.key, entry.identity)
+            view.bury(key, digest, entry.identity, until)
+            return True
+
+        return await self._store.write(remove)
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Return what became of the block with this canonical digest."""
         stored = await self._store.read(lambda view: view.verdict(digest))
-        if stored is not None:
+        if stored is not None and stored.kept_until >= self._clock():
             return parse_verdict(stored.text)
         return self._refusals.get(digest)
 
-    async def _take_entry(
-        self, key: BlockKey, lines: tuple[str, ...], visitor: Visitor
-    ) -> Verdict:
+    async def judge_waiting(self, userid: str) -> int:
+        """Judge again what waits for ``userid``, whose account, price or key has come.
+
+        Return how many entries no longer wait.
+        """
         try:
-            now = self._clock()
-            block = await asyncio.to_thread(parse_text_block, lines)
-            candidate = await asyncio.to_thread(examine, block, key, visitor, now)
-            candidate = await self._verified(candidate)
-            return await self._store.write(lambda view: self._commit(view, candidate, visitor))
-        except InvalidBlock as error:
-            return self.remember_refusal(hashlib.sha256(join_lines(lines)).digest(), error)
+            awaits = bytes.fromhex(userid)
+        except ValueError:
+            return 0
+        judged, place, page = 0, 0, await self._waiting(awaits, 0)
+        while page[1]:
+            place, entries = page
+            for entry in entries:
+                judged += await self._judge_again(entry)
+            page = await self._waiting(awaits, place)
+        return judged
 
-    async def _verified(self, candidate: Candidate) -> Candidate:
-        block = candidate.block
-        if not isinstance(block, KeyAnnouncement | AddressClaim):
-            return candidate
-        certificate = await self._store.read(lambda view: certificate_for(view, block))
-        try:
-            found = await self._verifier.verify(
-                block.signed.message, certificate, signed_by(block, candidate.key)
-            )
-        except Undecided:
-            raise
-        except BadSignature as error:
-            raise InvalidBlock(Refusal.SIGNATURE, error.reason) from None
-        return replace(candidate, revoked=found.revoked)
-
-    def _commit(self, view: WriteView, candidate: Candidate, visitor: Visitor) -> Verdict:
-        now = self._clock()
-        admit(view, candidate, visitor)
-        if isinstance(candidate.block, KeyAnnouncement):
-            confirm(view, visitor, candidate.block.date, now)
-        return self.keep_verdict(view, candidate.entry(visitor.userid).digest)
-
-    def keep_verdict(self, view: WriteView, digest: bytes) -> Verdict:
-        """Commit the verdict of a block with the block itself."""
-        verdict = Accepted()
-        view.put_verdict(StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT))
-        return verdict
+    async def judge_all_waiting(self) -> int:
+        """Judge again all that waits: a stop may have come between an arrival and its judging."""
+        judged = 0
+        for awaits in await self._store.read(lambda view: view.awaited()):
+            judged += await self.judge_waiting(awaits.hex())
+        return judged
 
     def remember_refusal(self, digest: bytes, error: InvalidBlock) -> Verdict:
         """Remember why a block was refused, for as long as there is room."""
@@ -119,90 +164,175 @@ class Intake:
             self._refusals.popitem(last=False)
         return verdict
 
-    def now(self) -> datetime:
-        """Return the time that decisions are made by."""
-        return self._clock()
+    def _receive(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> DataIntake:
+        return DataIntake(
+            self._store, key, lines, arrival, self._clock, self._limits, self.remember_refusal
+        )
 
+    async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
+        entries = list(_split_bundle(lines))
+        verdicts: list[Verdict] = []
+        for start in range(0, len(entries), _SLICE):
+            part = await self._examine(key, entries[start : start + _SLICE], arrival)
+            verdicts += await self._settle(part, arrival)
+        verdict = worst(tuple(verdicts))
+        if len(entries) > 1:
+            await self._keep_bundle_verdict(entries, verdict)
+        return verdict
 
-class DataIntake:
-    """One data block on its way in: its bytes go to disk as they come, hashed and checked."""
+    async def _examine(
+        self, key: BlockKey, entries: list[_Lines], arrival: Arrival
+    ) -> list[_Entry]:
+        """Do all checks that need no store, in another thread when they may take long."""
+        now = self._clock()
 
-    def __init__(
-        self, intake: Intake, store: BlockStore, key: BlockKey, lines: tuple[bytes, ...]
-    ) -> None:
-        self._intake = intake
-        self._store = store
-        self._key = key
-        self._digest = _digest_of_lines(lines, key.raw)
-        self._spool = store.spool()
-        self._error: InvalidBlock | None = None
+        def work() -> list[_Entry]:
+            return [_examined(lines, key, arrival, now, self._limits) for lines in entries]
+
+        if sum(len(line) for lines in entries for line in lines) <= _SMALL:
+            return work()
+        return await asyncio.to_thread(work)
+
+    async def _settle(self, entries: Sequence[_Entry], arrival: Arrival) -> list[Verdict]:
+        """Verify and commit; what was committed as a key may let others in that wait for it."""
+        entries = [await self._verified(entry) for entry in entries]
+        verdicts = await self._commit(entries, arrival)
+        for entry, verdict in zip(entries, verdicts, strict=True):
+            if isinstance(verdict, Refused):
+                error = InvalidBlock(verdict.code, verdict.text)
+                self.remember_refusal(entry.digest, error)
+            elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
+                await self.judge_waiting(entry.candidate.key.hex)
+        return verdicts
+
+    async def _verified(self, entry: _Entry) -> _Entry:
+        """Verify a signed block, off the loop; the others pass."""
+        candidate = entry.candidate
+        if entry.refusal is not None or candidate is None:
+            return entry
+        block = candidate.block
+        if not isinstance(block, KeyAnnouncement | AddressClaim):
+            return entry
         try:
-            self._header = self._examine(lines)
+            armored, announced_by = block.signed.armored_key, None
+            if isinstance(block, AddressClaim):
+                claim = block
+                found = await self._store.read(lambda view: certificate_for(view, claim))
+                if found is None:
+                    return entry
+                armored, announced_by = found.armored_key, found.announced_by
+            verification = await self._verifier.verify(
+                block.signed.message, armored, signed_by(block, candidate.key)
+            )
         except InvalidBlock as error:
-            self._error = error
+            return entry.refused(error)
+        except BrokeVerifier as error:
+            _log.error("a block broke its verifier: %s", error)
+            return entry.refused(InvalidBlock(Refusal.INTERNAL, str(error)))
+        except Undecided:
+            raise
+        except BadSignature as error:
+            return entry.refused(InvalidBlock(Refusal.SIGNATURE, error.reason))
+        proven = replace(candidate, revoked=verification.revoked, verified_by=announced_by)
+        return replace(entry, candidate=proven)
+
+    async def _commit(self, entries: Sequence[_Entry], arrival: Arrival) -> list[Verdict]:
+        """Decide and store in one unit of work; one that breaks it is refused by itself."""
+        given = Decision(arrival, self._clock(), self._limits)
+        if not any(entry.refusal is None for entry in entries):
+            return [_refusal(entry.refusal) for entry in entries if entry.refusal is not None]
+        try:
+            return await self._store.write(
+                lambda view: [_decide(view, entry, given) for entry in entries]
+            )
+        except StoreError:
+            raise
+        except Exception as error:
+            if len(entries) > 1:
+                return [(await self._commit([entry], arrival))[0] for entry in entries]
+            if isinstance(error, StaleCertificate):
+                return [await self._commit_claim(entries[0], arrival)]
+            _log.exception("a block broke its admission")
+            return [refused(Refusal.INTERNAL, "this server could not decide about the block")]
+
+    async def _commit_claim(self, entry: _Entry, arrival: Arrival) -> Verdict:
+        """Verify a claim by the key that came meanwhile."""
+        for _ in range(_ATTEMPTS):
+            entry = await self._verified(entry)
+            if entry.refusal is not None:
+                return _refusal(entry.refusal)
+            given = Decision(arrival, self._clock(), self._limits)
+            with suppress(StaleCertificate):
+                return await self._store.write(partial(_decide, entry=entry, given=given))
+        raise Undecided("the key of a claim does not stay the same")
+
+    async def _waiting(self, awaits: bytes, place: int) -> tuple[int, tuple[WaitingEntry, ...]]:
+        return await self._store.read(lambda view: view.waiting(awaits, place))
+
+    async def _judge_again(self, waiting: WaitingEntry) -> bool:
+        """Decide anew; the verdict of an entry that no longer waits replaces its PENDING."""
+        arrival = arrival_of(waiting)
+        [entry] = await self._examine(waiting.key, [lines_of(waiting)], arrival)
+        entry = await self._verified(entry)
+        [verdict] = await self._commit([entry], arrival)
+        if not isinstance(verdict, Accepted | Refused):
+            return False
+        until = self._clock() + VERDICT_KEPT
+
+        def close(view: WriteView) -> bool:
+            view.put_verdict(StoredVerdict(waiting.digest, str(verdict), until))
+            return view.remove_waiting(waiting.digest)
+
+        return await self._store.write(close)
+
+    async def _keep_bundle_verdict(self, entries: list[_Lines], verdict: Verdict) -> None:
+        """Let the whole bundle be asked for: its canonical form has no separators."""
+        digest = _Entry(tuple(line for lines in entries for line in lines)).digest
+        if isinstance(verdict, Refused):
+            self.remember_refusal(digest, InvalidBlock(verdict.code, verdict.text))
             return
-        self._check = StampCheck(self._header.stamp)
-        self._check.update(data_challenge_prefix(self._header.date))
-
-    async def take(self, chunk: bytes) -> None:
-        """Take the next bytes; those of a block already refused are dropped."""
-        if self._error is None:
-            await asyncio.to_thread(self._take, chunk)
-
-    async def finish(self) -> Verdict:
-        """Decide, commit, and return the verdict."""
-        try:
-            return await self._finish()
-        except InvalidBlock as error:
-            return self._intake.remember_refusal(self._digest, error)
-        finally:
-            await self.discard()
-
-    async def discard(self) -> None:
-        """Forget the bytes of a block that is not stored."""
-        await asyncio.to_thread(self._spool.discard)
-
-    def _take(self, chunk: bytes) -> None:
-        self._spool.write(chunk)
-        self._check.update(chunk)
-
-    def _examine(self, lines: tuple[bytes, ...]) -> DataHeader:
-        header = parse_data_header(decode_lines(lines))
-        policy = BLOCK_POLICY[BlockType.DATA]
-        if header.size > policy.size:
-            raise InvalidBlock(Refusal.SIZE, f"more than {policy.size} bytes")
-        check_date(header, self._intake.now())
-        return header
-
-    async def _finish(self) -> Verdict:
-        if self._error is not None:
-            raise self._error
-        bits = self._check.bits()
-        check_stamp(
-            bits, len(self._header.stamp.nonces), BLOCK_POLICY[BlockType.DATA].server_stamp
-        )
-        data = await asyncio.to_thread(self._spool.finish)
-        if data.key != self._key:
-            raise InvalidBlock(Refusal.KEY, f"its bytes belong under {data.key}")
-        entry = StoredEntry(
-            type=BlockType.DATA,
-            key=self._key,
-            identity=b"",
-            date=self._header.date,
-            header=join_lines(self._header.lines),
-            digest=data_digest(self._header, self._key),
-            stamp_bits=bits,
-            data=data,
-        )
-        return await self._store.write(lambda view: self._commit(view, entry))
-
-    def _commit(self, view: WriteView, entry: StoredEntry) -> Verdict:
-        held = view.entry(entry.type, entry.key)
-        if held is None or displaces_data(entry, held):
-            view.put_entry(entry)
-        return self._intake.keep_verdict(view, entry.digest)
+        kept = StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT)
+        await self._store.write(lambda view: view.put_verdict(kept))
 
 
-def _digest_of_lines(lines: tuple[bytes, ...], end: bytes = b"") -> bytes:
-    """Return the canonical digest of a body that may not even parse."""
-    return hashlib.sha256(b"".join(line + b"\r\n" for line in lines) + end).digest()
+def _split_bundle(lines: _Lines) -> Iterator[_Lines]:
+    """Cut a body into the lines of its entries; what they hold is examined one by one."""
+    start = 0
+    for place, line in enumerate(lines):
+        if line.lower() in _SEPARATOR_LINES:
+            yield lines[start:place]
+            start = place + 1
+    yield lines[start:]
+
+
+def _examined(
+    lines: _Lines, key: BlockKey, arrival: Arrival, now: datetime, limits: Limits
+) -> _Entry:
+    entry = _Entry(lines)
+    try:
+        return replace(entry, candidate=examine(lines, key, arrival, now, limits))
+    except InvalidBlock as error:
+        return entry.refused(error)
+    except Exception:  # whatever a stranger's bytes set off, the others are served
+        _log.exception("a block broke its examination")
+        reason = "this server could not read the block"
+        return entry.refused(InvalidBlock(Refusal.INTERNAL, reason))
+
+
+def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:
+    if entry.refusal is not None or entry.candidate is None:
+        return _refusal(entry.refusal)
+    try:
+        return admit(view, entry.candidate, given)
+    except InvalidBlock as error:
+        return _refusal(error)
+
+
+def _refusal(error: InvalidBlock | None) -> Verdict:
+    if error is None:
+        return refused(Refusal.INTERNAL, "an entry without a candidate")
+    return refused(error.code, error.reason)
+
+
+def _is_key(candidate: Candidate | None) -> TypeGuard[Candidate]:
+    return candidate is not None and candidate.block.type is BlockType.KEY_ANNOUNCEMENT

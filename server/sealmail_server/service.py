@@ -1,23 +1,35 @@
-"""The running server: store, verifier, listener, and an end in good order."""
+"""The running server: store, verifier, listeners, operator's socket, and an end in good order."""
 
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sealmail_net.link import PeerLink
-from sealmail_net.listening import serve
-from sealmail_net.tls import server_context
-from sealmail_protocol.replies import Banner
-from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, STORE_NAME, Config, Listen
+from sealmail_net.listening import Listener, serve
+from sealmail_server.account_desk import AccountDesk
+from sealmail_server.clock_guard import ClockGuard, ClockState
+from sealmail_server.config import STORE_NAME, Config, Listen
+from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
+from sealmail_server.expiry import Expiry
 from sealmail_server.intake import Intake
-from sealmail_server.session import Services, Session
-from sealmail_store import BlockStore
-from sealmail_verify import VerifierPool
+from sealmail_server.operator import Operator, Running
+from sealmail_server.operator_socket import operator_desk
+from sealmail_server.session import Services
+from sealmail_server.sources import Allowance, Presence, Rate
+from sealmail_server.tls_identity import TlsIdentity
+from sealmail_store import BlockStore, StoreError
+from sealmail_verify import Undecided, VerifierPool
 
 _log = logging.getLogger(__name__)
+
+# One wrong auth key in two seconds is a person; ten at once are a program that was misled.
+FAILED_LOGINS = Rate(per_second=0.5, burst=10)
+_BURST_SECONDS = 10
+# How often the time is remembered, and so how much of it a stopped server may lose.
+_TICK_SECONDS = 60.0
 
 
 def utc_now() -> datetime:
@@ -31,42 +43,149 @@ async def run_server(
     announce: Callable[[Listen], None],
     clock: Callable[[], datetime] = utc_now,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``announce`` is told the address once it is open."""
+    """Serve until SIGTERM or SIGINT; ``announce`` is told the address once it is open.
+
+    SIGHUP takes up a new certificate.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    tls = server_context(directory / CERTIFICATE_NAME, directory / KEY_NAME)
-    store = await asyncio.to_thread(BlockStore.open, directory / STORE_NAME)
-    async with store, VerifierPool() as verifier:
-        services = Services(store, Intake(store, verifier, clock), tls, clock)
-        doorkeeper = Doorkeeper(services, config.max_connections)
-        listen = config.address
-        server = await serve(
-            listen.host, listen.port, doorkeeper.admit, idle_seconds=config.idle_seconds
+    async with running_server(directory, config, clock, stop) as server:
+        loop.add_signal_handler(signal.SIGHUP, server.services.identity.reload)
+        announce(server.status().listen)
+        await stop.wait()
+        _log.info("stopping")
+
+
+@asynccontextmanager
+async def running_server(
+    directory: Path, config: Config, clock: Callable[[], datetime], stop: asyncio.Event
+) -> AsyncIterator["Server"]:
+    """Open everything, serve, and close it in the opposite order; SHUTDOWN sets ``stop``."""
+    identity = TlsIdentity(directory / config.certificate, directory / config.private_key)
+    async with AsyncExitStack() as stack:
+        store = await asyncio.to_thread(BlockStore.open, directory / STORE_NAME)
+        await stack.enter_async_context(store)
+        verifier = await stack.enter_async_context(VerifierPool())
+        guard = ClockGuard(store, clock)
+        await guard.look()
+        await guard.tick()
+        server = Server(directory, config, clock, store, verifier, guard, identity, stop)
+        await stack.enter_async_context(server.housekeeping())
+        await server.listen()
+        stack.push_async_callback(server.close)
+        await stack.enter_async_context(operator_desk(directory, server.operator))
+        yield server
+
+
+class Server:
+    """The parts of a running server, put together."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: Config,
+        clock: Callable[[], datetime],
+        store: BlockStore,
+        verifier: VerifierPool,
+        guard: ClockGuard,
+        identity: TlsIdentity,
+        stop: asyncio.Event,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._guard = guard
+        self._started = clock()
+        self._sessions = OpenSessions()
+        self._presence = Presence(
+            room_for(config.max_connections), config.max_connections_per_source
         )
-        async with server:
-            announce(Listen(listen.host, server.port))
-            await stop.wait()
-            _log.info("stopping")
+        self._listeners: list[Listener] = []
+        self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
+        intake = Intake(store, verifier, clock, config.limits)
+        desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
+        rate = config.stranger_requests_per_second
+        self.services = Services(
+            store=store,
+            intake=intake,
+            desk=desk,
+            identity=identity,
+            limits=config.limits,
+            guard=guard,
+            requests=Allowance(Rate(rate, rate * _BURST_SECONDS)),
+            failed_logins=Allowance(FAILED_LOGINS),
+            clock=clock,
+            stop=stop.set,
+        )
+        self.operator = Operator(directory, config, store, desk, guard, clock, self.status)
 
+    async def listen(self) -> None:
+        """Open the ports."""
+        config, idle = self._config, self._config.idle_seconds
+        door = Doorkeeper(
+            self.services, self._sessions, self._presence, require_tls=config.require_tls
+        )
+        first, direct = config.address, config.direct_tls_address
+        self._listeners.append(await serve(first.host, first.port, door.admit, idle_seconds=idle))
+        if direct is not None:
+            listener = await serve(
+                direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
+            )
+            self._listeners.append(listener)
 
-class Doorkeeper:
-    """Lets connections in up to a number."""
+    def status(self) -> Running:
+        """Return what the operator may know of this server now."""
+        first, direct = self._config.address, self._config.direct_tls_address
+        listen = Listen(first.host, self._listeners[0].port)
+        listen_direct = Listen(direct.host, self._listeners[1].port) if direct else None
+        return Running(
+            listen, listen_direct, self._started, len(self._presence), self._store.commits
+        )
 
-    def __init__(self, services: Services, max_connections: int) -> None:
-        self._services = services
-        self._max = max_connections
-        self._inside = 0
+    async def close(self) -> None:
+        """Let nobody in any more; running commands end within the bound, or are cut off."""
+        for listener in self._listeners:
+            listener.close()
+        self._sessions.end_all()
+        async with asyncio.TaskGroup() as group:
+            for listener in self._listeners:
+                group.create_task(listener.stop(self._config.stop_seconds))
 
-    async def admit(self, link: PeerLink) -> None:
-        """Serve one connection to its end, or turn it away."""
-        if self._inside >= self._max:
-            link.write(link.conversation.send(Banner(ending="BUSY")))
-            await link.drain()
-            return
-        self._inside += 1
+    @asynccontextmanager
+    async def housekeeping(self) -> AsyncIterator[None]:
+        """Remember the time, judge what waits, and remove what has expired, in the background."""
+        chores = [
+            asyncio.create_task(self._keep_time()),
+            asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self._expire()),
+        ]
         try:
-            await Session(link, self._services).run()
+            yield
         finally:
-            self._inside -= 1
+            for chore in chores:
+                chore.cancel()
+            await asyncio.wait(chores)
+
+    async def _judge_waiting(self) -> None:
+        try:
+            await self.services.desk.judge_all_waiting()
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for accounts could not be judged: %s", error)
+
+    async def _expire(self) -> None:
+        while True:
+            try:
+                await self._expiry.run()
+            except StoreError as error:
+                _log.error("expired blocks could not be removed: %s", error)
+            await asyncio.sleep(_TICK_SECONDS)
+
+    async def _keep_time(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            try:
+                if await self._guard.tick() is not ClockState.RIGHT:
+                    _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
+            except StoreError as error:
+                _log.error("the time could not be remembered: %s", error)

@@ -2,76 +2,120 @@
 
 import asyncio
 import logging
-import ssl
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from sealmail_net.link import PeerLink
 from sealmail_protocol import commands
-from sealmail_protocol.bodies import BODY_ENDS, DataChunk, DataEnded, DataStarted, TextBody
+from sealmail_protocol.bodies import (
+    BODY_ENDS,
+    DataChunk,
+    DataEnded,
+    DataStarted,
+    OversizedBody,
+    TextBody,
+)
 from sealmail_protocol.commands import BodyCommand, Command
 from sealmail_protocol.conversation import Closed, Invalid
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.errors import ProtocolError
-from sealmail_protocol.policy import COMMAND_POLICY
-from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Word
-from sealmail_server.accounts import is_user, log_in
+from sealmail_protocol.policy import RATE_LIMITED
+from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
+from sealmail_server.account_desk import AccountDesk
+from sealmail_server.accounts import AccountRefused, hash_auth_key
+from sealmail_server.clock_guard import ClockGuard, ClockState
+from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
-from sealmail_server.reading import find_block, join_entries
-from sealmail_server.visitor import ANONYMOUS, STRANGER
-from sealmail_store import BlockData, BlockStore, DamagedData, DataGone, StoreError
+from sealmail_server.limits import Limits
+from sealmail_server.reading import block_slices, find_block
+from sealmail_server.sources import Allowance
+from sealmail_server.tls_identity import TlsIdentity
+from sealmail_server.visitor import ANONYMOUS, Visitor
+from sealmail_store import BlockStore, DamagedData, DataGone, StoredEntry, StoreError
 from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
 
 # Guessing auth keys is hopeless; a pause keeps it from being loud too.
-LOGIN_PAUSE = 0.5
-# A slice of data on its way out: large enough to be cheap, small enough to share the loop.
-_SLICE = 256 * 1024
+LOGIN_PAUSE = 0.25
+# A source that would have to wait longer than this is sent away instead.
+MAX_DELAY = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What sessions share."""
+    """What sessions share; ``stop`` ends the server."""
 
     store: BlockStore
     intake: Intake
-    tls: ssl.SSLContext
+    desk: AccountDesk
+    identity: TlsIdentity
+    limits: Limits
+    guard: ClockGuard
+    requests: Allowance
+    failed_logins: Allowance
     clock: Callable[[], datetime]
+    stop: Callable[[], None]
+    steady_clock: Callable[[], float] = field(default=time.monotonic)
+
+
+class _Overused(Exception):
+    """A source has used up its allowance; its connection ends without an answer."""
 
 
 class Session:
     """Serves one connection until either side ends it."""
 
-    def __init__(self, link: PeerLink, services: Services) -> None:
+    def __init__(self, link: PeerLink, services: Services, visitor: Visitor) -> None:
+        self.visitor = visitor
         self._link = link
         self._services = services
-        self._visitor = STRANGER
         self._open = True
+        self._between_commands = False
 
     async def run(self) -> None:
         """Greet, then answer commands in their order."""
         await self._answer(Banner())
         while self._open:
+            self._between_commands = True
             event = await self._link.next_event()
+            self._between_commands = False
             match event:
                 case Closed():
                     return
                 case Invalid():
+                    _log.debug("%s: no command: %s", self._link.peer, event.reason)
                     await self._answer(Word.INVALID_COMMAND)
-                    self._open = not event.last
+                    if event.last:
+                        self._open = False
                 case _:
                     await self._serve(event)
 
+    def end_soon(self) -> None:
+        """End after the command that is running; at once if none is."""
+        self._open = False
+        if self._between_commands:
+            self._link.close()
+
     async def _serve(self, command: Any) -> None:
-        handler = HANDLERS.get(type(command))
-        if handler is None or self._visitor.role not in COMMAND_POLICY[type(command)]:
-            await self._decline(command)
+        _log.debug("%s: %r", self._link.peer, command)
+        if self._services.guard.state() is not ClockState.RIGHT:
+            _log.warning("the clock is in doubt: hanging up on %s", self._link.peer)
+            self._open = False
             return
+        serve = HANDLERS.get(type(command))
         try:
-            await handler(self, command)
+            if serve is None or not self.visitor.may_use(type(command)):
+                await self._decline(command)
+                return
+            await self._wait_for_turn(type(command))
+            await serve(self, command)
+        except _Overused:
+            _log.info("%s asks too much and is sent away", self._link.peer)
+            self._open = False
         except (StoreError, Undecided) as error:
             # No room now, on disk or for verifying: the sender keeps the block and tries again.
             _log.error("%s", error)
@@ -79,20 +123,38 @@ class Session:
 
     async def _decline(self, command: Command) -> None:
         if isinstance(command, BodyCommand):
-            while not isinstance(await self._link.next_event(), (*BODY_ENDS, Closed)):
-                pass
+            await self._pass_over_body()
         await self._answer(Word.FAILED)
+
+    async def _pass_over_body(self) -> None:
+        while not isinstance(await self._link.next_event(), (*BODY_ENDS, Closed)):
+            pass
+
+    async def _wait_for_turn(self, command: type[Command]) -> None:
+        """Delay a stranger who repeats himself."""
+        if command in RATE_LIMITED and self.visitor.is_stranger:
+            moment = self._services.steady_clock()
+            await self._delay(self._services.requests.charge(self.visitor.source, moment))
+
+    async def _delay(self, seconds: float) -> None:
+        if seconds > MAX_DELAY:
+            raise _Overused
+        if seconds > 0:
+            await asyncio.sleep(seconds)
 
     async def _answer(self, reply: LineReply | Listing) -> None:
         self._link.write(self._link.conversation.send(reply))
         await self._link.drain()
 
+    # Commands of the connection itself.
+
     async def _start_tls(self, _: commands.StartTls) -> None:
-        if self._visitor is not STRANGER:
+        if self._link.conversation.encrypted:
             await self._answer(Word.FAILED)
             return
-        await self._link.start_tls_as_server(self._services.tls)
-        self._visitor = ANONYMOUS
+        await self._link.start_tls_as_server(self._services.identity.context())
+        # What was said in clear anybody could have said, a LOGIN too.
+        self.visitor = ANONYMOUS.at(self.visitor.source)
 
     async def _quit(self, _: commands.Quit) -> None:
         await self._answer(Word.GOODBYE)
@@ -103,86 +165,150 @@ class Session:
 
     async def _capabilities(self, _: commands.Capabilities) -> None:
         now = format_date(self._services.clock())
-        await self._answer(Listing((f"TIME {now}", "VERDICT")))
+        built = (name for kind, name in CAPABILITIES.items() if kind in HANDLERS)
+        await self._answer(Listing((f"TIME {now}", *built)))
 
     async def _self_test(self, _: commands.SelfTest) -> None:
-        await self._services.store.write(lambda view: view.note_time(self._services.clock()))
-        await self._answer(Listing(("PASS",)))
+        try:
+            await self._services.guard.tick()
+        except StoreError as error:
+            _log.error("%s", error)
+            await self._answer(Listing(("FAIL STORE",)))
+        else:
+            await self._answer(Listing(("PASS",)))
+
+    async def _shutdown(self, _: commands.Shutdown) -> None:
+        _log.warning("SHUTDOWN by an administrator at %s", self._link.peer)
+        await self._answer(Word.GOODBYE)
+        self._open = False
+        self._services.stop()
+
+    # Accounts.
 
     async def _login(self, command: commands.Login) -> None:
-        now = self._services.clock()
-        visitor = await self._services.store.write(
-            lambda view: log_in(view, command.userid, command.auth_key, now)
-        )
+        source, failed = self.visitor.source, self._services.failed_logins
+        await self._delay(failed.wait(source, self._services.steady_clock()))
+        visitor = await self._services.desk.log_in(command.userid, command.auth_key)
         if visitor is None:
-            await asyncio.sleep(LOGIN_PAUSE)
+            debt = failed.charge(source, self._services.steady_clock())
+            _log.info("a login failed from %s", source)
+            await self._delay(max(LOGIN_PAUSE, debt))
             await self._answer(Word.FAILED)
             return
-        self._visitor = visitor
+        self.visitor = visitor.at(source)
         await self._answer(Word.DONE)
+
+    async def _add_login(self, command: commands.AddLogin) -> None:
+        try:
+            await self._services.desk.add(command.userid, command.auth_key)
+        except AccountRefused as error:
+            _log.info("ADDLOGIN: %s", error)
+            await self._answer(Word.FAILED)
+        else:
+            await self._answer(Word.DONE)
+
+    async def _rm_login(self, command: commands.RmLogin) -> None:
+        removed = await self._services.desk.remove((hash_auth_key(command.auth_key),))
+        await self._answer(Word.DONE if removed else Word.FAILED)
+
+    async def _gen_login(self, command: commands.GenLogin) -> None:
+        await self._answer(Listing(await self._services.desk.generate(command.count)))
+
+    async def _rep_login(self, command: commands.RepLogin) -> None:
+        await self._services.desk.take_from_partner(command.userid, command.auth_key)
+        await self._answer(Word.DONE)
+
+    # Blocks.
 
     async def _verdict(self, command: commands.AskVerdict) -> None:
         verdict = await self._services.intake.verdict(command.digest)
         await self._answer(verdict or Word.NOT_FOUND)
 
+    async def _drop(self, command: commands.Drop) -> None:
+        dropped = await self._services.intake.drop(command.key, command.digest, self.visitor)
+        await self._answer(Word.DONE if dropped else Word.NOT_FOUND)
+
     async def _get(self, command: commands.GetServer) -> None:
-        visitor, now = self._visitor, self._services.clock()
+        visitor, now = self.visitor, self._services.clock()
+        limits = self._services.limits
         entries = await self._services.store.read(
-            lambda view: find_block(view, command.key, command.since, visitor, now)
+            lambda view: find_block(view, command.key, command.since, visitor, now, limits)
         )
         if not entries:
             await self._answer(Word.NOT_FOUND)
-        elif (data := entries[0].data) is not None:
-            await self._send_data(entries[0].header, data)
         else:
-            self._link.write(join_entries(entries))
-            await self._link.drain()
+            await self._send_block(entries)
 
-    async def _send_data(self, header: bytes, data: BlockData) -> None:
+    async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
+        begun = False
         try:
-            reader = await asyncio.to_thread(data.open)
+            async for piece in block_slices(entries):
+                begun = True
+                self._link.write(piece)
+                await self._link.drain()
         except (DataGone, DamagedData) as error:
+            if begun:
+                raise
             _log.error("%s", error)
             await self._answer(Word.NOT_FOUND)
-            return
-        with reader:
-            self._link.write(header)
-            while chunk := await asyncio.to_thread(reader.read, _SLICE):
-                self._link.write(chunk)
-                await self._link.drain()
 
     async def _store(self, command: commands.StoreServer) -> None:
-        event = await self._link.next_event()
-        match event:
-            case TextBody():
-                await self._store_text(command, event)
-            case DataStarted():
-                await self._store_data(command, event)
-            case Closed():
-                return
+        intake, key, visitor = self._services.intake, command.key, self.visitor
+        verdict = await self._receive(
+            command,
+            lambda lines: intake.take_text(key, lines, visitor),
+            lambda lines: intake.receive_data(key, lines, visitor),
+        )
+        if isinstance(verdict, Accepted) and visitor.userid and not visitor.confirmed:
+            confirmed = await self._services.desk.is_confirmed(visitor)
+            self.visitor = replace(visitor, confirmed=confirmed)
         await self._answer(Word.DONE)
 
-    async def _store_text(self, command: commands.StoreServer, body: TextBody) -> None:
-        visitor = self._visitor
-        verdict = await self._services.intake.take_text(command.key, body.lines, visitor)
-        _log.info("STORE %s: %s", command.key, verdict)
-        if isinstance(verdict, Accepted) and not visitor.confirmed and visitor.userid:
-            userid = visitor.userid
-            confirmed = await self._services.store.read(lambda view: is_user(view, userid))
-            self._visitor = replace(visitor, confirmed=confirmed)
+    async def _replicate(self, command: commands.Replicate) -> None:
+        intake, key, poster = self._services.intake, command.key, command.userid
+        await self._receive(
+            command,
+            lambda lines: intake.replicate_text(key, lines, poster),
+            lambda lines: intake.replicate_data(key, lines, poster),
+        )
+        await self._answer(Word.DONE)
 
-    async def _store_data(self, command: commands.StoreServer, started: DataStarted) -> None:
-        intake = self._services.intake.receive_data(command.key, started.lines)
+    async def _receive(
+        self,
+        command: Command,
+        take_text: Callable[[tuple[bytes, ...]], Awaitable[Verdict]],
+        receive_data: Callable[[tuple[bytes, ...]], DataIntake],
+    ) -> Verdict | None:
+        """Read a body to its end, whatever becomes of it, and return the verdict if any."""
+        event = await self._link.next_event("a body")
+        match event:
+            case TextBody():
+                verdict = await take_text(event.lines)
+            case DataStarted():
+                verdict = await self._receive_data(receive_data(event.lines))
+            case OversizedBody():
+                _log.info("%s: a body of %d bytes is too large", command, event.size)
+                return None
+            case _:
+                raise ProtocolError("the connection ended where a body belongs")
+        _log.info("%s: %s", command, verdict)
+        return verdict
+
+    async def _receive_data(self, intake: DataIntake) -> Verdict:
         try:
             while not isinstance(event := await self._link.next_event(), DataEnded):
                 if not isinstance(event, DataChunk):
                     raise ProtocolError("the connection ended inside a data block")
-                await intake.take(event.data)
-            verdict = await intake.finish()
+                try:
+                    await intake.take(event.data)
+                except StoreError:
+                    # The peer sends on: what is left is no commands.
+                    await self._pass_over_body()
+                    raise
+            return await intake.finish()
         except BaseException:
             await intake.discard()
             raise
-        _log.info("STORE %s: %s", command.key, verdict)
 
 
 Handler = Callable[[Session, Any], Awaitable[None]]
@@ -198,4 +324,20 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.AskVerdict: Session._verdict,
     commands.GetServer: Session._get,
     commands.StoreServer: Session._store,
+    commands.Drop: Session._drop,
+    commands.Replicate: Session._replicate,
+    commands.RepLogin: Session._rep_login,
+    commands.AddLogin: Session._add_login,
+    commands.RmLogin: Session._rm_login,
+    commands.GenLogin: Session._gen_login,
+    commands.Shutdown: Session._shutdown,
+}
+
+# How CAPABILITIES names the extensions, of which it lists those that are built.
+CAPABILITIES: dict[type[Command], str] = {
+    commands.AskVerdict: "VERDICT",
+    commands.AskQueue: "QUEUE",
+    commands.GetProxy: "GET-PROXY",
+    commands.Drop: "DROP",
+    commands.PartnerList: "PARTNER 1",
 }

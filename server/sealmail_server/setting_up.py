@@ -1,6 +1,7 @@
 """``sealmaild init``: a data directory with configuration, TLS identity, store and two keys."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,9 @@ from sealmail_server.config import (
     KEY_NAME,
     STORE_NAME,
     BadConfig,
+    Config,
     Listen,
+    check_host_name,
     config_text,
 )
 from sealmail_server.tls_identity import make_tls_identity
@@ -28,22 +31,35 @@ class FirstKeys:
     replication: str = field(repr=False)
 
 
-def set_up(directory: Path, listen: Listen, name: str, now: datetime) -> FirstKeys:
+def set_up(
+    directory: Path,
+    listen: Listen,
+    names: Sequence[str],
+    domain: str,
+    clock: Callable[[], datetime],
+) -> tuple[Config, FirstKeys]:
     """Make ``directory`` a server; the configuration is written last, and marks it complete."""
     if (directory / CONFIG_NAME).exists():
         raise BadConfig(f"{directory} holds a server already; it is left as it is")
+    for name in (*names, *filter(None, (domain,))):
+        check_host_name(name)
+    now = clock()
     make_directory_durably(directory)
-    make_tls_identity(directory / CERTIFICATE_NAME, directory / KEY_NAME, name, now)
+    make_tls_identity(directory / CERTIFICATE_NAME, directory / KEY_NAME, names, now)
     keys = FirstKeys(new_auth_key(), new_auth_key())
     asyncio.run(_fill_store(directory / STORE_NAME, keys, now))
-    write_durably(directory / CONFIG_NAME, config_text(listen, name).encode())
-    return keys
+    text = config_text(
+        listen=str(listen), names=tuple(names), **({"domain": domain} if domain else {})
+    )
+    write_durably(directory / CONFIG_NAME, text.encode())
+    return Config.load(directory), keys
 
 
 async def _fill_store(directory: Path, keys: FirstKeys, now: datetime) -> None:
-    def add_both(view: WriteView) -> None:
+    def fill(view: WriteView) -> None:
         add_account(view, keys.administrator, ADMINISTRATOR, now)
         add_account(view, keys.replication, REPLICATION, now)
+        view.note_time(now)
 
     async with BlockStore.open(directory, create=True) as store:
-        await store.write(add_both)
+        await store.write(fill)

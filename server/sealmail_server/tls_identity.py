@@ -1,6 +1,9 @@
-"""The server's TLS key and self-signed certificate, made once at ``init``."""
+"""The server's TLS key and certificate: made at ``init``, replaced while the server runs."""
 
 import ipaddress
+import logging
+import ssl
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +12,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from sealmail_store.safe_files import make_directory_durably, write_durably
+from sealmail_net.tls import public_key_pin, server_context
+from sealmail_store import make_directory_durably, write_durably
+
+_log = logging.getLogger(__name__)
 
 # The original speaks TLS 1.2 with ECDHE-RSA only.
 _KEY_BITS = 3072
@@ -19,10 +25,16 @@ _LIFETIME = timedelta(days=3650)
 _MAX_COMMON_NAME = 64
 
 
-def make_tls_identity(certificate: Path, key: Path, name: str, now: datetime) -> None:
-    """Write a new RSA key and a certificate for ``name``, durable, the key readable by us only."""
+class BadIdentity(Exception):
+    """The certificate and key cannot be used; the message names the files and the reason."""
+
+
+def make_tls_identity(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
+    """Write a new RSA key and a certificate for ``names``, durable, the key for us only."""
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:_MAX_COMMON_NAME])])
+    common_name = names[0][:_MAX_COMMON_NAME]
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    alternatives = x509.SubjectAlternativeName(list(map(_alternative_name, names)))
     signed = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -31,7 +43,7 @@ def make_tls_identity(certificate: Path, key: Path, name: str, now: datetime) ->
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.SubjectAlternativeName([_alternative_name(name)]), critical=False)
+        .add_extension(alternatives, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private_key, hashes.SHA256())
     )
@@ -46,6 +58,67 @@ def make_tls_identity(certificate: Path, key: Path, name: str, now: datetime) ->
         ),
     )
     write_durably(certificate, signed.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Return the first certificate of a PEM file; ``BadIdentity`` if there is none."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadIdentity(f"{path} holds no certificate: {error}") from None
+
+
+def pin_of(path: Path) -> bytes:
+    """Return the pin of the public key in a certificate file."""
+    certificate = read_certificate(path)
+    return public_key_pin(certificate.public_bytes(serialization.Encoding.DER))
+
+
+class TlsIdentity:
+    """The certificate and key as they are on disk now, as a context for new connections."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        """Load both files; ``BadIdentity`` if they cannot be used."""
+        self._certificate = certificate
+        self._key = key
+        self._seen = self._look()
+        self._context = self._load()
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next connection, anew if the files have changed."""
+        if self._look() != self._seen:
+            self.reload()
+        return self._context
+
+    def reload(self) -> None:
+        """Take up the files as they are; while they do not fit together the old ones stay."""
+        self._seen = self._look()
+        try:
+            self._context = self._load()
+        except BadIdentity as error:
+            _log.error("%s; the certificate loaded before stays in use", error)
+        else:
+            _log.warning("took up the certificate in %s", self._certificate)
+
+    def _load(self) -> ssl.SSLContext:
+        try:
+            return server_context(self._certificate, self._key)
+        except (OSError, ValueError) as error:
+            raise BadIdentity(
+                f"{self._certificate} and {self._key} cannot be used for TLS: {error}"
+            ) from None
+
+    def _look(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what tells one state of the files from another, without reading them."""
+        return tuple(map(_marks, (self._certificate, self._key)))
+
+
+def _marks(path: Path) -> tuple[int, int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _alternative_name(name: str) -> x509.GeneralName:

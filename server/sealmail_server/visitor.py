@@ -1,21 +1,27 @@
 """Who is at the other end of a connection, as far as the server knows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from sealmail_protocol.commands import Command
 from sealmail_protocol.keys import KeyId
-from sealmail_protocol.policy import Role
+from sealmail_protocol.policy import COMMAND_POLICY, Role
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """A role and, after a login, whose it is; only a confirmed user reads mail."""
+    """A role and, after a login, whose it is; only a confirmed user reads mail.
+
+    ``source`` names the network the connection came from (``sources.source_of``): what limits
+    by source are counted under.
+    """
 
     role: Role
     userid: str | None = None
     confirmed: bool = False
     logged_in_at: datetime | None = None
     account: bytes | None = field(default=None, repr=False)
+    source: str = ""
 
     @property
     def key_id(self) -> KeyId | None:
@@ -26,6 +32,22 @@ class Visitor:
             return KeyId.from_hex(self.userid)
         except ValueError:
             return None
+
+    @property
+    def is_stranger(self) -> bool:
+        """Tell whether nobody has vouched for this visitor yet: limits for strangers hold."""
+        return not self.confirmed
+
+    def may_use(self, command: type[Command]) -> bool:
+        """Look the command up in the command table; unproven logins have a stranger's rights."""
+        roles = COMMAND_POLICY[command]
+        if self.role is Role.USER and not self.confirmed:
+            return Role.USER in roles and Role.ANONYMOUS in roles
+        return self.role in roles
+
+    def at(self, source: str) -> "Visitor":
+        """Return this visitor as coming from ``source``."""
+        return replace(self, source=source)
 
 
 STRANGER = Visitor(Role.BEFORE_TLS)

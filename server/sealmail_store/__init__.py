@@ -1,5 +1,6 @@
 """The block store: what a server keeps, durable before it is answered for."""
 
+from sealmail_store.backup import restore_backup
 from sealmail_store.data_files import DataSpool
 from sealmail_store.entries import (
     INLINE_LIMIT,
@@ -7,14 +8,19 @@ from sealmail_store.entries import (
     BlockData,
     Count,
     StoredEntry,
+    Terms,
     Verdict,
+    WaitingEntry,
 )
 from sealmail_store.errors import (
+    BadBackup,
     DamagedData,
     DataGone,
     NewerSchema,
     NoRoom,
     NotAStore,
+    NotEmpty,
+    ShareFull,
     StoreClosed,
     StoreError,
     StoreFailed,
@@ -22,12 +28,26 @@ from sealmail_store.errors import (
     StoreMissing,
 )
 from sealmail_store.safe_files import make_directory_durably, write_durably
+from sealmail_store.spaces import (
+    ACKNOWLEDGMENTS,
+    LOOSE_DATA,
+    WAITING,
+    holder_space,
+    mailbox_space,
+    source_space,
+    unpaid_space,
+)
 from sealmail_store.store import BlockStore
-from sealmail_store.views import ReadView, WriteView
+from sealmail_store.views import ReadView
+from sealmail_store.write_view import WriteView
 
 __all__ = [
+    "ACKNOWLEDGMENTS",
     "INLINE_LIMIT",
+    "LOOSE_DATA",
+    "WAITING",
     "Account",
+    "BadBackup",
     "BlockData",
     "BlockStore",
     "Count",
@@ -37,15 +57,24 @@ __all__ = [
     "NewerSchema",
     "NoRoom",
     "NotAStore",
+    "NotEmpty",
     "ReadView",
+    "ShareFull",
     "StoreClosed",
     "StoreError",
     "StoreFailed",
     "StoreLocked",
     "StoreMissing",
     "StoredEntry",
+    "Terms",
     "Verdict",
+    "WaitingEntry",
     "WriteView",
+    "holder_space",
+    "mailbox_space",
     "make_directory_durably",
+    "restore_backup",
+    "source_space",
+    "unpaid_space",
     "write_durably",
 ]

@@ -18,6 +18,15 @@ from sealmail_store.entries import INLINE_LIMIT, BlockData
 from sealmail_store.errors import DataGone, NoRoom
 from sealmail_store.safe_files import make_directory_durably, sync_directory
 
+DATA_NAME = "data"
+INCOMING_NAME = "incoming"
+
+
+def data_path(store: Path, key: BlockKey) -> Path:
+    """Return where a store keeps the data of ``key`` when it is large."""
+    name = key.hex
+    return store / DATA_NAME / name[:2] / name[2:4] / name
+
 
 def is_full_disk(error: BaseException) -> bool:
     """Tell whether ``error`` says that the disk, or the owner's share of it, is full."""
@@ -66,6 +75,10 @@ class DataSpool:
                 (self._file or self._spill()).write(chunk)
             except OSError as error:
                 raise self._explained(error) from error
+
+    def key(self) -> BlockKey:
+        """Return the key of the bytes taken so far."""
+        return self._hasher.key()
 
     def finish(self) -> BlockData:
         """Return the data, on stable storage if it is large; nothing can be written after."""
@@ -120,8 +133,9 @@ class DataFiles:
     """The data files of one store; only the writer places and removes them."""
 
     def __init__(self, directory: Path) -> None:
-        self._data = directory / "data"
-        self._incoming = directory / "incoming"
+        self._directory = directory
+        self._data = directory / DATA_NAME
+        self._incoming = directory / INCOMING_NAME
         make_directory_durably(self._data)
         make_directory_durably(self._incoming)
         self._unsynced: set[Path] = set()
@@ -132,8 +146,7 @@ class DataFiles:
 
     def path(self, key: BlockKey) -> Path:
         """Return where the data of ``key`` is kept when it is large."""
-        name = key.hex
-        return self._data / name[:2] / name[2:4] / name
+        return data_path(self._directory, key)
 
     def place(self, data: BlockData, *, indexed: bool) -> None:
         """Give large ``data`` its final name; durable after the next ``sync``.

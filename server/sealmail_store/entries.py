@@ -1,4 +1,4 @@
-"""The values a store keeps: entries with their data, verdicts and accounts."""
+"""The values a store keeps: entries with their data, what waits, verdicts, terms, accounts."""
 
 import io
 import os
@@ -54,6 +54,11 @@ class StoredEntry:
     ``identity`` distinguishes the entries of one type under one key: the key id of a claim,
     the digest of an announcement's stamped bytes, empty where there is only one. ``header`` is
     the canonical text with CRLF lines, ``digest`` its SHA-256. Moments are kept to the second.
+
+    ``names`` are the data blocks that it needs kept, for ``holder`` (a raw key id). What is
+    ``paid`` counts against the holder's space, the rest against that of unpaid entries. Data
+    that nobody paid for, and acknowledgments, count against their ``source``. A view gives
+    entries without ``names``: the header says them.
     """
 
     type: str
@@ -66,6 +71,10 @@ class StoredEntry:
     poster: str | None = None
     revoked: bool = False
     data: BlockData | None = None
+    holder: bytes = b""
+    paid: bool = False
+    source: str = ""
+    names: tuple[BlockKey, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.digest) != DIGEST_BYTES:
@@ -89,6 +98,31 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingEntry:
+    """An entry outside its mailbox, until the key id it ``awaits`` comes or changes its terms."""
+
+    digest: bytes
+    awaits: bytes
+    key: BlockKey
+    header: bytes = field(repr=False)
+    poster: str | None
+    source: str
+    replicated: bool
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one announcement of a key said of its mail; ``ended`` when the next one came."""
+
+    holder: bytes
+    announced: datetime
+    mailboxes: str
+    price: str
+    ended: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """One auth key, known by its hash only, and whose it is; no ``userid`` while unbound."""
 
@@ -101,7 +135,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many entries of one type a store holds, and their bytes, text and data together."""
+    """How many entries there are of one kind or in one space, and their bytes together."""
 
     entries: int
     bytes: int

@@ -60,6 +60,31 @@ class NoRoom(StoreError):
         self.directory = directory
 
 
+class ShareFull(StoreError):
+    """A share of the store is used up; the sender keeps the block and tries again later."""
+
+    def __init__(self, share: str, limit: int) -> None:
+        super().__init__(f"the share of {share} is used up ({limit} bytes); nothing was stored")
+        self.share = share
+        self.limit = limit
+
+
+class NotEmpty(StoreError):
+    """A backup or a restored store needs a new directory: name one that is not there."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory} is not empty; name a new directory")
+        self.directory = directory
+
+
+class BadBackup(StoreError):
+    """A backup is not whole; take another one, or restore an earlier one."""
+
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(f"the backup in {directory} is not whole: {reason}")
+        self.directory = directory
+
+
 class StoreFailed(StoreError):
     """The disk failed under the store, which takes no more writes until it is opened again."""
 

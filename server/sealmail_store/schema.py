@@ -3,11 +3,14 @@
 Any SQLite from 3.37 on can read the file beside a running server, when it opens it read-only.
 """
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 
 from sealmail_store.errors import NewerSchema, NotAStore
+from sealmail_store.safe_files import PRIVATE_FILE, sync_directory
 
 INDEX_NAME = "index.sqlite"
 
@@ -16,6 +19,7 @@ APPLICATION_ID = 0x534C4D4C
 
 # Dates are seconds since 1970 UTC. An entry whose data is NULL though it has a size keeps its
 # bytes in data/AB/CD/<KEY>. The large columns come last, so that scans need not read them.
+# spaces holds running sums, kept in the transaction that changes what they count.
 _VERSION_1 = """
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY,
@@ -28,11 +32,64 @@ CREATE TABLE entries (
     digest BLOB NOT NULL CHECK (length(digest) = 32),
     poster TEXT,
     revoked INTEGER NOT NULL,
+    holder BLOB NOT NULL,
+    paid INTEGER NOT NULL,
+    source TEXT NOT NULL,
     header BLOB NOT NULL,
     data BLOB,
     UNIQUE (type, key, identity)
 ) STRICT;
+CREATE INDEX entries_by_age ON entries (type, date);
 CREATE INDEX entries_in_files ON entries (key) WHERE data IS NULL AND size > 0;
+CREATE INDEX announcements_by_digest ON entries (digest) WHERE type = 'message-announcement';
+CREATE TABLE named_data (
+    key BLOB NOT NULL,
+    holder BLOB NOT NULL,
+    entry INTEGER NOT NULL,
+    UNIQUE (key, holder, entry)
+) STRICT;
+CREATE INDEX named_data_by_entry ON named_data (entry);
+CREATE TABLE spaces (
+    name TEXT NOT NULL UNIQUE,
+    entries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT;
+CREATE TABLE waiting (
+    id INTEGER PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
+    awaits BLOB NOT NULL,
+    key BLOB NOT NULL CHECK (length(key) = 20),
+    poster TEXT,
+    source TEXT NOT NULL,
+    replicated INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    header BLOB NOT NULL
+) STRICT;
+CREATE INDEX waiting_by_awaited ON waiting (awaits, id);
+CREATE INDEX waiting_by_age ON waiting (until);
+CREATE TABLE tombstones (
+    key BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    identity BLOB NOT NULL,
+    until INTEGER NOT NULL,
+    UNIQUE (key, digest)
+) STRICT;
+CREATE INDEX tombstones_by_identity ON tombstones (key, identity);
+CREATE INDEX tombstones_by_age ON tombstones (until);
+CREATE TABLE used_nonces (
+    nonce BLOB NOT NULL UNIQUE,
+    identity BLOB NOT NULL,
+    until INTEGER NOT NULL
+) STRICT;
+CREATE INDEX used_nonces_by_age ON used_nonces (until);
+CREATE TABLE terms (
+    holder BLOB NOT NULL,
+    announced INTEGER NOT NULL,
+    mailboxes TEXT NOT NULL,
+    price TEXT NOT NULL,
+    ended INTEGER
+) STRICT;
+CREATE INDEX terms_by_holder ON terms (holder, announced);
 CREATE TABLE verdicts (
     digest BLOB NOT NULL UNIQUE,
     text TEXT NOT NULL,
@@ -53,23 +110,25 @@ CREATE TABLE settings (
 ) STRICT;
 """
 
-# The script at place n leads from schema n to schema n + 1; none is ever edited.
-_STEPS = (_VERSION_1,)
-SCHEMA_VERSION = len(_STEPS)
+# The script at place n leads from schema n to schema n + 1; none is edited once released.
+STEPS = (_VERSION_1,)
 
 
-def open_writer(path: Path) -> apsw.Connection:
+def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:
     """Open the one writing connection, bringing an empty or older file to our schema.
 
-    Refuses a newer schema and a foreign file without changing them.
+    An older file is first copied to ``<name>.schema-N``, which stays until somebody removes
+    it. Refuses a newer schema and a foreign file without changing them.
     """
     connection = apsw.Connection(str(path))
     try:
-        version = _check_version(connection, path)
+        version = check_index(connection, path, len(steps))
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        if 0 < version < len(steps):
+            copy_index(connection, path.with_name(f"{path.name}.schema-{version}"))
         with connection:
-            for step, script in enumerate(_STEPS[version:], start=version + 1):
+            for step, script in enumerate(steps[version:], start=version + 1):
                 connection.execute(script)
                 connection.execute(f"PRAGMA user_version = {step}")
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -77,6 +136,18 @@ def open_writer(path: Path) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def copy_index(connection: apsw.Connection, target: Path) -> None:
+    """Write the state that ``connection`` sees to ``target``, durably and all or nothing."""
+    partial = target.with_name(f".{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    connection.execute("VACUUM INTO ?", (str(partial),))
+    with partial.open("rb+") as file:
+        os.fchmod(file.fileno(), PRIVATE_FILE)
+        os.fsync(file.fileno())
+    partial.replace(target)
+    sync_directory(target.parent)
 
 
 def open_reader(path: Path) -> apsw.Connection:
@@ -87,8 +158,8 @@ def open_reader(path: Path) -> apsw.Connection:
     return connection
 
 
-def _check_version(connection: apsw.Connection, path: Path) -> int:
-    """Return the schema version of the file, 0 for an empty one."""
+def check_index(connection: apsw.Connection, path: Path, known: int = len(STEPS)) -> int:
+    """Return the schema version of the file, 0 for an empty one; refuse what is not ours."""
     try:
         application = connection.pragma("application_id")
         version = connection.pragma("user_version")
@@ -97,6 +168,6 @@ def _check_version(connection: apsw.Connection, path: Path) -> int:
         raise NotAStore(path) from error
     if application != APPLICATION_ID and (application, version, tables) != (0, 0, 0):
         raise NotAStore(path)
-    if version > SCHEMA_VERSION:
-        raise NewerSchema(path, version, SCHEMA_VERSION)
+    if version > known:
+        raise NewerSchema(path, version, known)
     return int(version)

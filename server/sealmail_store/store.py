@@ -3,28 +3,24 @@
 import asyncio
 import fcntl
 import os
-import queue
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-import apsw
-
+from sealmail_store.backup import take_backup
 from sealmail_store.data_files import DataFiles, DataSpool
 from sealmail_store.errors import StoreClosed, StoreLocked, StoreMissing
+from sealmail_store.reader import Reader
 from sealmail_store.safe_files import PRIVATE_FILE, make_directory_durably, sync_directory
-from sealmail_store.schema import INDEX_NAME, open_reader, open_writer
-from sealmail_store.views import ReadView, WriteView
+from sealmail_store.schema import INDEX_NAME, open_writer
+from sealmail_store.views import ReadView
+from sealmail_store.write_view import WriteView
 from sealmail_store.writer import Writer
 
 T = TypeVar("T")
 
 LOCK_NAME = "lock"
-
-# Reads are short and mostly from memory; more threads would only contend.
-READERS = 4
 
 # Set while the store is open: whoever finds it set opens after a crash.
 _IN_USE = "in-use"
@@ -45,10 +41,9 @@ class BlockStore:
         sync_directory(directory)
         view = WriteView(self._connection, self._files)
         self._recover(view)
-        self._readers: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
-        for _ in range(READERS):
-            self._readers.put(open_reader(directory / INDEX_NAME))
-        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._view = view
+        self._reader = Reader(directory / INDEX_NAME, self._files)
+        self._backup_turn = asyncio.Lock()
         self._writer = Writer(directory, self._connection, view)
         self._closed = False
 
@@ -92,15 +87,35 @@ class BlockStore:
         return await self._writer.submit(work)
 
     async def read(self, work: Callable[[ReadView], T]) -> T:
-        """Run ``work`` on the last committed state, beside the writer, and return its result."""
-        if self._closed:
-            raise StoreClosed
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._read, work)
+        """Run ``work`` on the last committed state, beside the writer, and return its result.
+
+        Questions of one turn of the loop share a state and a trip, so ``work`` is brief.
+        """
+        return await self._reader.submit(work)
 
     def spool(self) -> DataSpool:
         """Return a spool that takes the bytes of one data block."""
         return self._files.spool()
+
+    async def backup(self, target: Path) -> int:
+        """Copy the store to the new directory ``target`` while it is in use.
+
+        Return the number of data files; what was answered before the call is in the copy.
+        Raises ``NotEmpty``.
+        """
+        if self._closed:
+            raise StoreClosed
+        async with self._backup_turn:
+            self._view.keep_files = True
+            try:
+                return await asyncio.to_thread(take_backup, self.directory, target)
+            finally:
+                self._view.keep_files = False
+
+    @property
+    def reads(self) -> int:
+        """Number of trips that reads took since the store was opened."""
+        return self._reader.trips
 
     @property
     def commits(self) -> int:
@@ -114,18 +129,6 @@ class BlockStore:
         self._closed = True
         await asyncio.to_thread(self._close)
 
-    def _read(self, work: Callable[[ReadView], T]) -> T:
-        connection = self._readers.get()
-        try:
-            connection.execute("BEGIN")
-            return work(ReadView(connection, self._files))
-        except StopIteration as error:
-            raise RuntimeError("the work raised StopIteration") from error
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            self._readers.put(connection)
-
     def _recover(self, view: WriteView) -> None:
         self._files.clear_incoming()
         with self._connection:
@@ -136,9 +139,7 @@ class BlockStore:
     def _close(self) -> None:
         try:
             self._writer.close()
-            self._threads.shutdown()
-            while not self._readers.empty():
-                self._readers.get().close()
+            self._reader.close()
             if not self._writer.failed:
                 with self._connection:
                     WriteView(self._connection, self._files).remove_setting(_IN_USE)

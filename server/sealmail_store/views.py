@@ -1,44 +1,41 @@
-"""What work inside the store sees: a consistent state to read, and to change in the writer."""
+"""What work inside the store sees: one consistent state to read."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import apsw
 
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.data_files import DataFiles
-from sealmail_store.entries import Account, BlockData, Count, StoredEntry, Verdict
+from sealmail_store.entries import (
+    Account,
+    Count,
+    StoredEntry,
+    Terms,
+    Verdict,
+    WaitingEntry,
+)
+from sealmail_store.rows import (
+    ACCOUNTS,
+    ENTRIES,
+    TERMS,
+    WAITING,
+    account_of,
+    entry_of,
+    moment,
+    seconds,
+    terms_of,
+    waiting_of,
+)
+from sealmail_store.spaces import SpaceBook
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SECOND = timedelta(seconds=1)
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
 
-_LATEST_TIME = "latest-time-seen"
-
-_ENTRIES = (
-    "SELECT type, key, identity, date, size, stamp_bits, digest, poster, revoked, header, data"
-    " FROM entries WHERE "
-)
-_PUT_ENTRY = (
-    "INSERT INTO entries"
-    " (type, key, identity, date, size, stamp_bits, digest, poster, revoked, header, data)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (type, key, identity) DO UPDATE SET date = excluded.date,"
-    " size = excluded.size, stamp_bits = excluded.stamp_bits, digest = excluded.digest,"
-    " poster = excluded.poster, revoked = excluded.revoked, header = excluded.header,"
-    " data = excluded.data"
-)
-_ACCOUNTS = "SELECT auth_key_hash, userid, state, created, changed FROM accounts WHERE "
-_PUT_ACCOUNT = (
-    "INSERT INTO accounts (auth_key_hash, userid, state, created, changed)"
-    " VALUES (?, ?, ?, ?, ?)"
-    " ON CONFLICT (auth_key_hash) DO UPDATE SET userid = excluded.userid,"
-    " state = excluded.state, created = excluded.created, changed = excluded.changed"
-)
+LATEST_TIME = "latest-time-seen"
 
 
 class ReadView:
@@ -47,21 +44,22 @@ class ReadView:
     def __init__(self, connection: apsw.Connection, files: DataFiles) -> None:
         self._connection = connection
         self._files = files
+        self._spaces = SpaceBook(connection)
 
     def entries(
         self, type: str, key: BlockKey, *, since: datetime | None = None
     ) -> tuple[StoredEntry, ...]:
         """Return the entries of ``type`` under ``key``, dated ``since`` or later, oldest first."""
-        rows = self._connection.execute(
-            _ENTRIES + "type = ? AND key = ? AND date >= ? ORDER BY date, digest",
-            (type, key.raw, _seconds(since or _BEGINNING)),
+        rows: Any = self._connection.execute(
+            ENTRIES + "type = ? AND key = ? AND date >= ? ORDER BY date, digest",
+            (type, key.raw, seconds(since or _BEGINNING)),
         )
         return tuple(map(self._entry, rows))
 
     def entry(self, type: str, key: BlockKey, identity: bytes = b"") -> StoredEntry | None:
         """Return the one entry with this ``identity``, if there is one."""
-        rows = self._connection.execute(
-            _ENTRIES + "type = ? AND key = ? AND identity = ?", (type, key.raw, identity)
+        rows: Any = self._connection.execute(
+            ENTRIES + "type = ? AND key = ? AND identity = ?", (type, key.raw, identity)
         )
         return next(map(self._entry, rows), None)
 
@@ -82,30 +80,103 @@ class ReadView:
 
     def counts(self) -> dict[str, Count]:
         """Count entries and bytes of each type; reads the whole index."""
-        rows = self._connection.execute(
+        rows: Any = self._connection.execute(
             "SELECT type, count(*), sum(size + length(header)) FROM entries GROUP BY type"
         )
         return {type: Count(entries, size) for type, entries, size in rows}
 
+    def space(self, name: str) -> Count:
+        """Return what is in one of the named spaces (``spaces``), by its running sum."""
+        return self._spaces.read(name)
+
+    def is_named(self, key: BlockKey) -> bool:
+        """Tell whether a stored announcement names the data of ``key``."""
+        return self._spaces.is_named(key)
+
+    def holders(self, key: BlockKey) -> Iterator[bytes]:
+        """Walk the key ids that have paid announcements of the data of ``key``."""
+        return self._spaces.holders(key)
+
+    def uncounted_data(self, keys: Iterable[BlockKey], holder: bytes) -> tuple[int, int]:
+        """Return how many of ``keys`` are stored, and their bytes that ``holder`` adds."""
+        return self._spaces.uncounted(keys, holder)
+
+    def announcement_by_digest(self, key: BlockKey, digest: bytes) -> StoredEntry | None:
+        """Return the announcement under ``key`` with this digest."""
+        rows: Any = self._connection.execute(
+            ENTRIES + "digest = ? AND type = 'message-announcement' AND key = ?", (digest, key.raw)
+        )
+        return next(map(self._entry, rows), None)
+
+    def waiting(
+        self, awaits: bytes, after: int = 0, limit: int = _PAGE
+    ) -> tuple[int, tuple[WaitingEntry, ...]]:
+        """Return a page of what waits for a key id, and the place to go on ``after``."""
+        rows: Any = self._connection.execute(
+            WAITING + "awaits = ? AND id > ? ORDER BY id LIMIT ?", (awaits, after, limit)
+        ).fetchall()
+        return (rows[-1][0] if rows else after), tuple(map(waiting_of, rows))
+
+    def awaited(self) -> tuple[bytes, ...]:
+        """Return every key id that something waits for."""
+        rows: Any = self._connection.execute("SELECT DISTINCT awaits FROM waiting")
+        return tuple(row[0] for row in rows)
+
+    def is_waiting(self, digest: bytes) -> bool:
+        """Tell whether the entry with this digest waits."""
+        return bool(
+            self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM waiting WHERE digest = ?)", (digest,)
+            ).get
+        )
+
+    def is_buried(self, key: BlockKey, digest: bytes, identity: bytes) -> bool:
+        """Tell whether an entry was dropped, by its digest or in another guise."""
+        found = "SELECT 1 FROM tombstones WHERE key = ?"
+        return bool(
+            self._connection.execute(
+                f"SELECT EXISTS ({found} AND digest = ?)"
+                f" OR (? != x'' AND EXISTS ({found} AND identity = ?))",
+                (key.raw, digest, identity, key.raw, identity),
+            ).get
+        )
+
+    def users_of_nonces(self, nonces: Iterable[bytes]) -> set[bytes]:
+        """Return the identities of the entries that these nonces were used for."""
+        found = (
+            self._connection.execute(
+                "SELECT identity FROM used_nonces WHERE nonce = ?", (nonce,)
+            ).get
+            for nonce in nonces
+        )
+        return {identity for identity in found if identity is not None}
+
+    def terms(self, holder: bytes) -> tuple[Terms, ...]:
+        """Return the terms of a key id: those in force first, then the ended, latest first."""
+        rows: Any = self._connection.execute(
+            TERMS + "holder = ? ORDER BY ended IS NOT NULL, ended DESC, announced DESC", (holder,)
+        )
+        return tuple(map(terms_of, rows))
+
     def verdict(self, digest: bytes) -> Verdict | None:
         """Return what was decided about the block with this digest, while it is remembered."""
-        row = self._connection.execute(
+        row: Any = self._connection.execute(
             "SELECT text, kept_until FROM verdicts WHERE digest = ?", (digest,)
         ).fetchone()
-        return row and Verdict(digest, row[0], _moment(row[1]))
+        return row and Verdict(digest, row[0], moment(row[1]))
 
     def account(self, auth_key_hash: bytes) -> Account | None:
         """Return the account of an auth key, by its hash."""
-        rows = self._connection.execute(_ACCOUNTS + "auth_key_hash = ?", (auth_key_hash,))
-        return next(map(_account, rows), None)
+        rows: Any = self._connection.execute(ACCOUNTS + "auth_key_hash = ?", (auth_key_hash,))
+        return next(map(account_of, rows), None)
 
     def accounts(self, userid: str | None = None) -> tuple[Account, ...]:
         """Return all accounts, or those bound to ``userid`` in any case, ordered by userid."""
         which, bindings = ("TRUE", ()) if userid is None else ("userid = ?", (userid,))
-        rows = self._connection.execute(
-            f"{_ACCOUNTS} {which} ORDER BY userid, auth_key_hash", bindings
+        rows: Any = self._connection.execute(
+            f"{ACCOUNTS} {which} ORDER BY userid, auth_key_hash", bindings
         )
-        return tuple(map(_account, rows))
+        return tuple(map(account_of, rows))
 
     def setting(self, name: str) -> str | None:
         """Return a remembered setting."""
@@ -116,34 +187,19 @@ class ReadView:
 
     def latest_time_seen(self) -> datetime | None:
         """Return the latest time noted, against a clock that went back."""
-        text = self.setting(_LATEST_TIME)
-        return None if text is None else _moment(int(text))
+        text = self.setting(LATEST_TIME)
+        return None if text is None else moment(int(text))
 
     def _page(self, begin: str, place: tuple[str, bytes, bytes, bytes]) -> tuple[StoredEntry, ...]:
         # Whole pages leave no statement open, should the walk stop half-way.
-        rows = self._connection.execute(
-            f"{_ENTRIES} type = ? AND key <= ? AND {begin} ORDER BY key, identity LIMIT {_PAGE}",
+        rows: Any = self._connection.execute(
+            f"{ENTRIES} type = ? AND key <= ? AND {begin} ORDER BY key, identity LIMIT {_PAGE}",
             place,
         )
         return tuple(map(self._entry, rows))
 
     def _entry(self, row: Any) -> StoredEntry:
-        type, raw_key, identity, date, size, bits, digest, poster, revoked, header, data = row
-        key = BlockKey(raw_key)
-        if data is None and size > 0:
-            data = self._files.path(key)
-        return StoredEntry(
-            type=type,
-            key=key,
-            identity=identity,
-            date=_moment(date),
-            header=header,
-            digest=digest,
-            stamp_bits=bits,
-            poster=poster,
-            revoked=bool(revoked),
-            data=None if data is None else BlockData(key, size, data),
-        )
+        return entry_of(row, self._files)
 
     def _is_in_file(self, key: BlockKey) -> bool:
         return bool(
@@ -153,128 +209,3 @@ class ReadView:
                 (key.raw,),
             ).get
         )
-
-
-class WriteView(ReadView):
-    """A state that the work may also change; all its changes stand or fall together.
-
-    The writer serves everybody in turn, so work is brief: decide, put, return.
-    """
-
-    def __init__(self, connection: apsw.Connection, files: DataFiles) -> None:
-        super().__init__(connection, files)
-        self._doubtful: set[BlockKey] = set()
-
-    def put_entry(self, entry: StoredEntry) -> None:
-        """Keep ``entry``, in the place of one with the same type, key and identity."""
-        data = entry.data
-        in_database = None
-        if data is not None and isinstance(data.content, bytes):
-            in_database = data.content
-        elif data is not None:
-            self._doubtful.add(data.key)
-            self._files.place(data, indexed=self._is_in_file(data.key))
-        self._connection.execute(
-            _PUT_ENTRY,
-            (
-                entry.type,
-                entry.key.raw,
-                entry.identity,
-                _seconds(entry.date),
-                entry.size,
-                entry.stamp_bits,
-                entry.digest,
-                entry.poster,
-                entry.revoked,
-                entry.header,
-                in_database,
-            ),
-        )
-
-    def remove_entry(self, type: str, key: BlockKey, identity: bytes = b"") -> bool:
-        """Remove one entry with its data, and say whether it was there."""
-        row = self._connection.execute(
-            "DELETE FROM entries WHERE type = ? AND key = ? AND identity = ?"
-            " RETURNING data IS NULL AND size > 0",
-            (type, key.raw, identity),
-        ).fetchone()
-        if row is not None and row[0]:
-            self._doubtful.add(key)
-        return row is not None
-
-    def put_verdict(self, verdict: Verdict) -> None:
-        """Remember a verdict, in the place of an earlier one about the same block."""
-        self._connection.execute(
-            "INSERT INTO verdicts (digest, text, kept_until) VALUES (?, ?, ?) ON CONFLICT (digest)"
-            " DO UPDATE SET text = excluded.text, kept_until = excluded.kept_until",
-            (verdict.digest, verdict.text, _seconds(verdict.kept_until)),
-        )
-
-    def forget_verdicts(self, now: datetime) -> int:
-        """Forget the verdicts that were to be kept until before ``now``; return how many."""
-        self._connection.execute("DELETE FROM verdicts WHERE kept_until < ?", (_seconds(now),))
-        return self._connection.changes()
-
-    def put_account(self, account: Account) -> None:
-        """Keep ``account``, in the place of what was known of its auth key."""
-        self._connection.execute(
-            _PUT_ACCOUNT,
-            (
-                account.auth_key_hash,
-                account.userid,
-                account.state,
-                _seconds(account.created),
-                _seconds(account.changed),
-            ),
-        )
-
-    def remove_account(self, auth_key_hash: bytes) -> bool:
-        """Forget the account of an auth key, and say whether there was one."""
-        self._connection.execute("DELETE FROM accounts WHERE auth_key_hash = ?", (auth_key_hash,))
-        return self._connection.changes() > 0
-
-    def put_setting(self, name: str, value: str) -> None:
-        """Remember a setting."""
-        self._connection.execute(
-            "INSERT INTO settings (name, value) VALUES (?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (name, value),
-        )
-
-    def remove_setting(self, name: str) -> None:
-        """Forget a setting."""
-        self._connection.execute("DELETE FROM settings WHERE name = ?", (name,))
-
-    def note_time(self, now: datetime) -> None:
-        """Move the latest time seen forward to ``now``; never back."""
-        latest = self.latest_time_seen()
-        if latest is None or now > latest:
-            self.put_setting(_LATEST_TIME, str(_seconds(now)))
-
-    def sync_data(self) -> None:
-        """Make the files of all entries put so far durable; the writer calls it before COMMIT."""
-        self._files.sync()
-
-    def remove_loose_data(self) -> None:
-        """Remove the files that no entry names any more; the writer calls it after COMMIT."""
-        for key in self._doubtful:
-            if not self._is_in_file(key):
-                self._files.remove(key)
-        self._doubtful.clear()
-
-    def sweep_data(self) -> int:
-        """Remove every file that no entry names; return how many. Reads the whole directory."""
-        return self._files.sweep(self._is_in_file)
-
-
-def _seconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _SECOND
-
-
-def _moment(seconds: int) -> datetime:
-    return _EPOCH + timedelta(seconds=seconds)
-
-
-def _account(row: Any) -> Account:
-    auth_key_hash, userid, state, created, changed = row
-    return Account(auth_key_hash, userid, state, _moment(created), _moment(changed))

@@ -13,7 +13,7 @@ import apsw
 
 from sealmail_store.data_files import is_full_disk
 from sealmail_store.errors import NoRoom, StoreClosed, StoreFailed
-from sealmail_store.views import WriteView
+from sealmail_store.write_view import WriteView
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from sealmail_protocol.compose import make_acknowledgment
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import AckHash, BlockKey, acknowledgment_key, address_key, mailbox_key
-from sealmail_protocol.replies import Accepted, Listing, Refused, Verdict, Word
+from sealmail_protocol.replies import Accepted, Listing, Pending, Refused, Verdict, Word
 from sealmail_protocol.stamps import acknowledgment_challenge
 
 T = TypeVar("T")
@@ -74,17 +74,17 @@ def test_a_users_first_login_binds_a_key_and_the_announcement_confirms_it(
 
     async def talk(remote: RemoteServer) -> None:
         assert await remote.login(user.key_id.hex, server.auth_keys[0])
-        assert code_of(await post(remote, mailbox, message(user.key_id))) is Refusal.RECIPIENT
+        early = message(user.key_id, data=b"early")
+        assert await post(remote, mailbox, early) == Pending()
         announcement = user.announcement()
         assert await post(remote, key, announcement) == Accepted()
         stored = await remote.get(key)
         assert stored is not None
         assert decode_lines(stored) == announcement.lines
-        entry = message(user.key_id)
-        assert await post(remote, mailbox, entry) == Accepted()
+        assert await remote.verdict(block_digest(early)) == Accepted()
         lines = await remote.get(mailbox)
         assert lines is not None
-        assert decode_lines(lines) == entry.lines
+        assert decode_lines(lines) == early.lines
 
     with_server(server, talk)
 
@@ -133,7 +133,8 @@ def test_a_mailbox_is_read_by_its_owner_only(
 
     async def talk(remote: RemoteServer) -> None:
         assert await remote.login(reader.key_id.hex, server.auth_keys[2])
-        assert await post(remote, BlockKey(reader.key_id.raw), reader.announcement()) == Accepted()
+        announcement = reader.announcement(price=Difficulty(20, 2))
+        assert await post(remote, BlockKey(reader.key_id.raw), announcement) == Accepted()
         assert await remote.get(mailbox_key("0", people[0].key_id)) is None
 
     with_server(server, talk)
@@ -157,7 +158,7 @@ def test_claims_need_their_owners_signature(
     with_server(server, talk)
 
 
-def test_mail_below_the_price_is_refused_with_the_price(
+def test_mail_below_the_price_waits_and_the_verdict_names_the_price(
     server: RunningServer, people: tuple[User, User]
 ) -> None:
     """The verdict names what is asked; paying it gets the mail in."""
@@ -166,11 +167,8 @@ def test_mail_below_the_price_is_refused_with_the_price(
 
     async def talk(remote: RemoteServer) -> None:
         assert await remote.login(user.key_id.hex, server.auth_keys[2])
-        dearer = user.announcement(now() + timedelta(seconds=60), price=Difficulty(20, 2))
-        assert await post(remote, BlockKey(user.key_id.raw), dearer) == Accepted()
         cheap = await post(remote, mailbox, message(user.key_id, mailbox="1"))
-        assert code_of(cheap) is Refusal.PRICE
-        assert "bd,20,2" in str(cheap)
+        assert cheap == Pending(Difficulty(20, 2))
         paid = message(user.key_id, Difficulty(20, 2), mailbox="1")
         assert await post(remote, mailbox, paid) == Accepted()
         lost = message(user.key_id, Difficulty(20, 2), mailbox="9")
@@ -269,13 +267,12 @@ def test_what_is_not_built_is_failed_and_not_advertised(
     key = BlockKey(b"k" * 20)
 
     async def talk(remote: RemoteServer) -> None:
-        assert set(await remote.capabilities()) == {"TIME", "VERDICT"}
+        assert set(await remote.capabilities()) == {"TIME", "VERDICT", "DROP"}
         assert await remote.login(people[0].key_id.hex, server.auth_keys[0])
         for command in (
             commands.GetEntangled(key),
             commands.DnsTxt("cmsvr.a.example"),
             commands.AskQueue(),
-            commands.Drop(key, b"d" * 32),
             commands.AddLogin(None, "A" * 20),
             commands.GenLogin(1),
         ):

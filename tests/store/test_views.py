@@ -150,7 +150,7 @@ def test_verdicts_are_remembered_until_their_time(tmp_path: Path) -> None:
         )
         assert await store.read(lambda view: view.verdict(digest)) == accepted
         now = NOON + timedelta(days=1)
-        assert await store.write(lambda view: view.forget_verdicts(now)) == 1
+        assert await store.write(lambda view: view.forget_verdicts(now, 100, 100)) == 1
         assert await store.read(lambda view: view.verdict(other)) is None
         assert await store.read(lambda view: view.verdict(digest)) == accepted
 

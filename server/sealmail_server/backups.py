@@ -1,0 +1,54 @@
+"""A backup of a whole server: its store, its configuration and its TLS files; and the way back."""
+
+import asyncio
+from pathlib import Path
+
+from sealmail_server.config import CONFIG_NAME, STORE_NAME, BadConfig, Config
+from sealmail_store import (
+    BlockStore,
+    make_directory_durably,
+    restore_backup,
+    write_durably,
+)
+
+_CERTIFICATE_MODE = 0o644
+_PRIVATE_MODE = 0o600
+
+
+async def back_up(directory: Path, config: Config, store: BlockStore, target: Path) -> None:
+    """Copy a server into ``target``, new or empty, while it runs; the configuration comes last.
+
+    A copy without ``config.toml`` is one that was cut off. Own TLS files outside the
+    directory are not copied.
+    """
+    await asyncio.to_thread(_check_empty, target)
+    await asyncio.to_thread(make_directory_durably, target)
+    await store.backup(target / STORE_NAME)
+    await asyncio.to_thread(_copy_files, directory, config, target)
+
+
+def restore(backup: Path, directory: Path) -> None:
+    """Make ``directory``, new or empty, the server of which ``backup`` is a copy."""
+    config = Config.load(backup)
+    _check_empty(directory)
+    make_directory_durably(directory)
+    restore_backup(backup / STORE_NAME, directory / STORE_NAME)
+    _copy_files(backup, config, directory)
+
+
+def _copy_files(origin: Path, config: Config, target: Path) -> None:
+    for name, mode in (
+        (config.certificate, _CERTIFICATE_MODE),
+        (config.private_key, _PRIVATE_MODE),
+        (CONFIG_NAME, _PRIVATE_MODE),
+    ):
+        copy = target / name
+        if not copy.is_relative_to(target) or ".." in Path(name).parts:
+            continue
+        make_directory_durably(copy.parent)
+        write_durably(copy, (origin / name).read_bytes(), mode=mode)
+
+
+def _check_empty(target: Path) -> None:
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadConfig(f"{target} is not empty; name a directory that is, or a new one")

@@ -1,0 +1,18 @@
+"""``sealmaild``: the operator's program, a file for each group of commands."""
+
+import click
+
+from sealmail_server.cli.account import account
+from sealmail_server.cli.backup import backup, restore
+from sealmail_server.cli.health import clock, doctor, status
+from sealmail_server.cli.serving import init, run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sealmail", prog_name="sealmaild")
+def main() -> None:
+    """Run a Sealmail server and look after it."""
+
+
+for command in (init, run, account, status, doctor, clock, backup, restore):
+    main.add_command(command)

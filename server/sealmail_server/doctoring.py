@@ -1,0 +1,89 @@
+"""What ``sealmaild doctor`` examines from outside: the port, the certificate and the disk."""
+
+import shutil
+import socket
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from sealmail_protocol.replies import Banner
+from sealmail_server.config import Config, Listen
+from sealmail_server.tls_identity import BadIdentity, TlsIdentity, pin_of, read_certificate
+
+_CONNECT_SECONDS = 5.0
+_BANNER_BYTES = 500
+# Peers pin the key, so an old certificate harms nobody; but who looks at dates will stumble.
+_SOON = timedelta(days=14)
+_LEAST_FREE = 1024**3
+_ANY_HOST = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one part; ``well`` if nothing has to be done."""
+
+    part: str
+    well: bool
+    text: str
+
+
+def examine_port(listen: Listen, *, running: bool) -> list[Finding]:
+    """Connect as a client would, and read the banner."""
+    if not running:
+        return [Finding("port", False, "the server is not running: start 'sealmaild run'")]
+    errors = []
+    for host in (_ANY_HOST.get(listen.host, listen.host), "127.0.0.1"):
+        try:
+            banner = _banner_of(host, listen.port)
+        except (OSError, ValueError) as error:
+            errors.append(f"{host}: {error}")
+            continue
+        ending = banner.ending
+        return [Finding("port", banner.ready, f"{Listen(host, listen.port)} answers {ending}")]
+    return [Finding("port", False, f"port {listen.port} does not answer: {'; '.join(errors)}")]
+
+
+def examine_directory(directory: Path, config: Config, now: datetime) -> list[Finding]:
+    """Look at the TLS files and the disk."""
+    return [_certificate(directory, config, now), _disk(directory)]
+
+
+def _certificate(directory: Path, config: Config, now: datetime) -> Finding:
+    path = directory / config.certificate
+    try:
+        TlsIdentity(path, directory / config.private_key)
+        certificate, pin = read_certificate(path), pin_of(path)
+    except BadIdentity as error:
+        return Finding("certificate", False, str(error))
+    left = certificate.not_valid_after_utc - now
+    missing = sorted(set(config.names) - _names_of(certificate))
+    until = f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}, pin {pin.hex()}"
+    if left < _SOON:
+        return Finding("certificate", False, f"{until}: renew it")
+    if missing:
+        return Finding("certificate", False, f"{until}; it does not name {', '.join(missing)}")
+    return Finding("certificate", True, until)
+
+
+def _disk(directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    text = f"{free // 1024**2} MiB free"
+    return Finding("disk", free >= _LEAST_FREE, text)
+
+
+def _names_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return set()
+    addresses = extension.value.get_values_for_type(x509.IPAddress)
+    return {*extension.value.get_values_for_type(x509.DNSName), *map(str, addresses)}
+
+
+def _banner_of(host: str, port: int) -> Banner:
+    with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as talking:
+        with talking.makefile("rb") as lines:
+            line = lines.readline(_BANNER_BYTES)
+        return Banner.parse(line.decode("ascii", "replace").rstrip("\r\n"))

@@ -1,0 +1,117 @@
+"""The door: who is let in, who is told BUSY, and how everybody is shown out at the end."""
+
+import logging
+import resource
+
+from sealmail_net.link import PeerLink
+from sealmail_protocol.replies import Banner
+from sealmail_server.clock_guard import ClockState
+from sealmail_server.session import Services, Session
+from sealmail_server.sources import Presence, source_of
+from sealmail_server.visitor import ANONYMOUS, STRANGER
+
+_log = logging.getLogger(__name__)
+
+# The store, the verifiers, listeners and what Python opens by itself.
+_OTHER_FILES = 200
+# A connection that stores data has its socket and the file it fills.
+_FILES_OF_ONE = 2
+
+
+class OpenSessions:
+    """The sessions that are going on."""
+
+    def __init__(self) -> None:
+        self._sessions: set[Session] = set()
+
+    def add(self, session: Session) -> None:
+        """Note that a session begins."""
+        self._sessions.add(session)
+
+    def discard(self, session: Session) -> None:
+        """Note that a session has ended."""
+        self._sessions.discard(session)
+
+    def end_logins(self, auth_key_hash: bytes) -> None:
+        """End the sessions that were opened with an auth key that is no longer good."""
+        for session in tuple(self._sessions):
+            if session.visitor.account == auth_key_hash:
+                session.end_soon()
+
+    def end_all(self) -> None:
+        """Let running commands come to their end, and end the sessions behind them."""
+        for session in tuple(self._sessions):
+            session.end_soon()
+
+
+class Doorkeeper:
+    """Lets connections in up to a number, in all and from each source."""
+
+    def __init__(
+        self,
+        services: Services,
+        sessions: OpenSessions,
+        presence: Presence,
+        *,
+        require_tls: bool,
+    ) -> None:
+        self._services = services
+        self._sessions = sessions
+        self._presence = presence
+        self._first = STRANGER if require_tls else ANONYMOUS
+
+    async def admit(self, link: PeerLink) -> None:
+        """Serve a connection that begins in clear, or turn it away."""
+        source = source_of(link.peername[0])
+        if not self._may_enter(source):
+            link.write(link.conversation.send(Banner(ending="BUSY")))
+            await link.drain()
+            return
+        try:
+            await self._serve(Session(link, self._services, self._first.at(source)))
+        finally:
+            self._presence.leave(source)
+
+    async def admit_direct(self, link: PeerLink) -> None:
+        """Serve a connection that begins with TLS; one too many is not worth a handshake."""
+        source = source_of(link.peername[0])
+        if not self._may_enter(source):
+            return
+        try:
+            await link.begin_with_tls(self._services.identity.context())
+            await self._serve(Session(link, self._services, ANONYMOUS.at(source)))
+        finally:
+            self._presence.leave(source)
+
+    def _may_enter(self, source: str) -> bool:
+        if self._services.guard.state() is not ClockState.RIGHT:
+            _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
+            return False
+        return self._presence.enter(source)
+
+    async def _serve(self, session: Session) -> None:
+        self._sessions.add(session)
+        try:
+            await session.run()
+        finally:
+            self._sessions.discard(session)
+
+
+def room_for(connections: int) -> int:
+    """Raise the limit of open files for that many connections; return how many there is room for.
+
+    Beyond it accepting would fail, and so would every file that the store has to open.
+    """
+    needed = connections * _FILES_OF_ONE + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    room = max(1, (soft - _OTHER_FILES) // _FILES_OF_ONE)
+    _log.warning(
+        "%d open files allow %d connections, not max_connections = %d", soft, room, connections
+    )
+    return room

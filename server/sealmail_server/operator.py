@@ -1,0 +1,206 @@
+"""What an operator can ask for, beside a running server or without one.
+
+Requests and answers are values that JSON can carry: they travel through ``operator_socket``.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sealmail_protocol.addresses import ServerAddress, domain_of
+from sealmail_protocol.commands import MAX_GENERATED
+from sealmail_protocol.dates import format_date
+from sealmail_protocol.invitations import Invitation, InvitedServer
+from sealmail_server.account_desk import AccountDesk
+from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountState, new_auth_key
+from sealmail_server.backups import back_up
+from sealmail_server.clock_guard import ClockGuard
+from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.tls_identity import BadIdentity, pin_of
+from sealmail_store import Account, BlockStore, StoreError
+
+Request = dict[str, Any]
+# Enough of a hash to tell one auth key from another.
+_KEY_NAME_DIGITS = 16
+
+
+class OperatorError(Exception):
+    """A request that cannot be fulfilled; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What only a running server knows of itself."""
+
+    listen: Listen
+    direct_tls_listen: Listen | None
+    started: datetime
+    connections: int
+    commits: int
+
+
+def not_running() -> None:
+    """Stand for the running server where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """Fulfils the operator's requests on an open store."""
+
+    directory: Path
+    config: Config
+    store: BlockStore
+    desk: AccountDesk
+    guard: ClockGuard
+    clock: Callable[[], datetime]
+    running: Callable[[], Running | None] = not_running
+
+    async def fulfil(self, request: Request) -> Any:
+        """Do what ``request["do"]`` names; ``OperatorError`` with the reason if it cannot be."""
+        work = _REQUESTS.get(str(request.get("do")))
+        if work is None:
+            raise OperatorError(f"no such request: {request.get('do')!r}")
+        try:
+            return await work(self, request)
+        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError) as error:
+            raise OperatorError(str(error)) from error
+
+    async def _add(self, request: Request) -> dict[str, Any]:
+        userid, chosen = _text(request, "userid"), _text(request, "auth_key")
+        auth_key = chosen or new_auth_key()
+        account = await self.desk.add(userid, auth_key)
+        short = len(auth_key) < SHORT_AUTH_KEY
+        return {**_row(account), "auth_key": auth_key, "short": short}
+
+    async def _remove(self, request: Request) -> list[dict[str, Any]]:
+        userid, key = _text(request, "userid"), _text(request, "key")
+        chosen = [each for each in await self.desk.list() if _is_meant(each, userid, key)]
+        if not chosen:
+            raise OperatorError(f"no account of {userid or key}: see 'sealmaild account list'")
+        if key and len(chosen) > 1:
+            raise OperatorError(f"{key} is the beginning of {len(chosen)} keys: give more of it")
+        removed = await self.desk.remove(each.auth_key_hash for each in chosen)
+        return [_row(each) for each in removed]
+
+    async def _list(self, _: Request) -> list[dict[str, Any]]:
+        return [_row(each) for each in await self.desk.list()]
+
+    async def _generate(self, request: Request) -> list[str]:
+        count = request.get("count")
+        if not isinstance(count, int) or not 1 <= count <= MAX_GENERATED:
+            raise OperatorError(f"the number of accounts must be 1 to {MAX_GENERATED}")
+        return list(await self.desk.generate(count))
+
+    async def _invite(self, request: Request) -> dict[str, Any]:
+        servers = (InvitedServer(self._public_address(), self._pin()),)
+        domain = domain_of(self.config.mail_domain)
+        auth_key = new_auth_key()
+        code = Invitation(domain, auth_key, servers).code()
+        account = await self.desk.add(_text(request, "userid"), auth_key)
+        return {**_row(account), "code": code}
+
+    async def _status(self, _: Request) -> dict[str, Any]:
+        running = self.running()
+        counts = await self.store.read(lambda view: view.counts())
+        accounts = await self.desk.list()
+        states = {state: sum(each.state == state for each in accounts) for state in AccountState}
+        return {
+            "running": running is not None,
+            "listen": str(running.listen) if running else self.config.listen,
+            "direct_tls_listen": _or_none(running and running.direct_tls_listen),
+            "started": format_date(running.started) if running else None,
+            "connections": running.connections if running else 0,
+            "commits": running.commits if running else 0,
+            "time": format_date(self.clock()),
+            "clock": str(self.guard.state()),
+            "latest_time_seen": self.guard.latest and format_date(self.guard.latest),
+            "deletes_nothing_until": self._hold(),
+            "accounts": {str(state): number for state, number in states.items()},
+            "blocks": {
+                kind: {"entries": count.entries, "bytes": count.bytes}
+                for kind, count in counts.items()
+            },
+        }
+
+    async def _confirm_clock(self, _: Request) -> dict[str, str]:
+        before = self.guard.state()
+        await self.guard.confirm()
+        return {"time": format_date(self.clock()), "clock_was": str(before)}
+
+    async def _back_up(self, request: Request) -> dict[str, str]:
+        target = Path(_text(request, "target") or "")
+        if not target.is_absolute():
+            raise OperatorError(f"{target} is not an absolute path")
+        await back_up(self.directory, self.config, self.store, target)
+        return {"backup": str(target)}
+
+    def _hold(self) -> str | None:
+        hold = self.guard.hold
+        return format_date(hold) if hold and hold > self.clock() else None
+
+    def _public_address(self) -> ServerAddress:
+        running = self.running()
+        port = running.listen.port if running else self.config.address.port
+        return public_address(self.config, port)
+
+    def _pin(self) -> bytes:
+        return pin_of(self.directory / self.config.certificate)
+
+
+def public_address(config: Config, port: int) -> ServerAddress:
+    """Return the address that users and other servers are told."""
+    if port == 0:
+        raise BadConfig("listen has port 0: start the server, which then knows its port")
+    name = config.names[0]
+    try:
+        return ServerAddress.parse(f"[{name}]:{port}" if ":" in name else f"{name}:{port}")
+    except ValueError as error:
+        raise BadConfig(f"names: {error}") from None
+
+
+def dns_line(config: Config, port: int) -> str:
+    """Return the line to put into the DNS zone, by which clients find this server."""
+    return f'cmsvr.{config.mail_domain}. IN TXT "server={public_address(config, port)}"'
+
+
+def _row(account: Account) -> dict[str, Any]:
+    return {
+        "key": account.auth_key_hash.hex()[:_KEY_NAME_DIGITS],
+        "userid": account.userid,
+        "state": account.state,
+        "created": format_date(account.created),
+        "changed": format_date(account.changed),
+    }
+
+
+def _is_meant(account: Account, userid: str | None, key: str | None) -> bool:
+    if account.state == AccountState.DISABLED:
+        return False
+    if key:
+        return account.auth_key_hash.hex().startswith(key.lower())
+    return bool(userid) and account.userid == str(userid).upper()
+
+
+def _text(request: Request, name: str) -> str | None:
+    value = request.get(name)
+    if value is not None and not isinstance(value, str):
+        raise OperatorError(f"{name} must be a text")
+    return value or None
+
+
+def _or_none(value: object | None) -> str | None:
+    return None if value is None else str(value)
+
+
+_REQUESTS: dict[str, Callable[[Operator, Request], Awaitable[Any]]] = {
+    "account add": Operator._add,
+    "account remove": Operator._remove,
+    "account list": Operator._list,
+    "account generate": Operator._generate,
+    "account invite": Operator._invite,
+    "status": Operator._status,
+    "clock confirm": Operator._confirm_clock,
+    "backup": Operator._back_up,
+}

@@ -1,0 +1,181 @@
+"""Running sums of who uses how much room, and which entry needs which data kept.
+
+Every change of an entry changes its sums in the same transaction, by steps whose number does
+not depend on how much is stored: what a sum says, nobody has to count.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apsw
+
+from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.keys import BlockKey
+from sealmail_store.entries import Count, StoredEntry, WaitingEntry
+
+# Data that no paid announcement names, acknowledgments, and what waits, each also by source.
+LOOSE_DATA = "loose data"
+ACKNOWLEDGMENTS = "acknowledgments"
+WAITING = "waiting"
+
+_ADD = (
+    "INSERT INTO spaces (name, entries, bytes) VALUES (?, ?, ?) ON CONFLICT (name)"
+    " DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes"
+)
+_DATA = "SELECT size, source FROM entries WHERE type = 'data' AND key = ? AND identity = x''"
+_NEXT_HOLDER = "SELECT min(holder) FROM named_data WHERE key = ? AND holder > ?"
+_UNCOUNTED = (
+    "SELECT count(*), coalesce(sum(CASE WHEN EXISTS (SELECT 1 FROM named_data n"
+    " WHERE n.key = e.key AND n.holder = ?) THEN 0 ELSE e.size END), 0)"
+    " FROM entries e WHERE e.type = 'data' AND e.identity = x'' AND e.key IN (?)"
+)
+# SQLite takes many thousands of values; a few hundred are as quick and need little memory.
+_ASKED_AT_ONCE = 500
+
+
+def mailbox_space(key: BlockKey) -> str:
+    """Name the space of all announcements under the key of a mailbox."""
+    return f"mailbox {key}"
+
+
+def unpaid_space(key: BlockKey) -> str:
+    """Name the space of the announcements in a mailbox that are below its price."""
+    return f"unpaid {key}"
+
+
+def holder_space(holder: bytes) -> str:
+    """Name the space of the data that paid announcements keep for a key id."""
+    return f"holder {holder.hex().upper()}"
+
+
+def source_space(space: str, source: str) -> str:
+    """Name what one source has of a space."""
+    return f"{space} from {source}"
+
+
+class SpaceBook:
+    """Keeps the sums; the views call it with every entry that comes or goes."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def read(self, name: str) -> Count:
+        """Return what is in a space; an unknown one is empty."""
+        row = self._connection.execute(
+            "SELECT entries, bytes FROM spaces WHERE name = ?", (name,)
+        ).get
+        return Count(*row) if row else Count(0, 0)
+
+    def entry_came(self, entry: StoredEntry, number: int) -> None:
+        """Count an entry in, with what it names; ``number`` is its row."""
+        if entry.data is not None:
+            self._count_data(entry.key, entry.size, entry.source, 1)
+            return
+        self._add(_spaces_of(entry.type, entry.key, entry.paid, entry.source), len(entry.header))
+        holder = entry.holder if entry.paid else b""
+        for key in entry.names:
+            if holder and not self._is_held(key, holder):
+                self._count_held(key, holder, 1)
+            self._connection.execute(
+                "INSERT OR IGNORE INTO named_data (key, holder, entry) VALUES (?, ?, ?)",
+                (key.raw, holder, number),
+            )
+
+    def entry_goes(self, number: int) -> None:
+        """Count the entry in row ``number`` out, before that row is deleted."""
+        row = self._connection.execute(
+            "SELECT type, key, size, paid, source, length(header) FROM entries WHERE id = ?",
+            (number,),
+        ).get
+        type, raw, size, paid, source, length = row
+        key = BlockKey(raw)
+        if type == BlockType.DATA:
+            self._count_data(key, size, source, -1)
+            return
+        self._add(_spaces_of(type, key, bool(paid), source), length, -1)
+        named: list[Any] = self._connection.execute(
+            "DELETE FROM named_data WHERE entry = ? RETURNING key, holder", (number,)
+        ).fetchall()
+        for named_key, holder in named:
+            if holder and not self._is_held(BlockKey(named_key), holder):
+                self._count_held(BlockKey(named_key), holder, -1)
+
+    def waiting_came(self, entry: WaitingEntry) -> None:
+        """Count in what waits."""
+        self._add((WAITING, source_space(WAITING, entry.source)), len(entry.header))
+
+    def waiting_goes(self, source: str, size: int) -> None:
+        """Count out what waited."""
+        self._add((WAITING, source_space(WAITING, source)), size, -1)
+
+    def is_named(self, key: BlockKey) -> bool:
+        """Tell whether an entry needs the data of ``key`` kept."""
+        return bool(
+            self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM named_data WHERE key = ?)", (key.raw,)
+            ).get
+        )
+
+    def holders(self, key: BlockKey) -> Iterator[bytes]:
+        """Walk the key ids whose paid announcements name the data of ``key``."""
+        holder = b""
+        while (
+            holder := self._connection.execute(_NEXT_HOLDER, (key.raw, holder)).get
+        ) is not None:
+            yield holder
+
+    def uncounted(self, keys: Iterable[BlockKey], holder: bytes) -> tuple[int, int]:
+        """Return how many of ``keys`` are stored, and their bytes that ``holder`` adds."""
+        stored = added = 0
+        listed = [key.raw for key in keys]
+        for start in range(0, len(listed), _ASKED_AT_ONCE):
+            part = listed[start : start + _ASKED_AT_ONCE]
+            marks = ",".join("?" * len(part))
+            question = _UNCOUNTED.replace("(?)", f"({marks})")
+            count, size = self._connection.execute(question, (holder, *part)).get
+            stored, added = stored + count, added + size
+        return stored, added
+
+    def _count_data(self, key: BlockKey, size: int, source: str, sign: int) -> None:
+        held = False
+        for holder in self.holders(key):
+            held = True
+            self._add((holder_space(holder),), size, sign)
+        if not held:
+            self._add((LOOSE_DATA, source_space(LOOSE_DATA, source)), size, sign)
+
+    def _count_held(self, key: BlockKey, holder: bytes, sign: int) -> None:
+        """Let data, if it is stored, change hands: it has or had no paid name by ``holder``."""
+        row = self._connection.execute(_DATA, (key.raw,)).get
+        if row is None:
+            return
+        size, source = row
+        self._add((holder_space(holder),), size, sign)
+        if self._connection.execute(_NEXT_HOLDER, (key.raw, b"")).get is None:
+            self._add((LOOSE_DATA, source_space(LOOSE_DATA, source)), size, -sign)
+
+    def _is_held(self, key: BlockKey, holder: bytes) -> bool:
+        return bool(
+            self._connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM named_data WHERE key = ? AND holder = ?)",
+                (key.raw, holder),
+            ).get
+        )
+
+    def _add(self, names: Iterable[str], size: int, sign: int = 1) -> None:
+        for name in names:
+            self._connection.execute(_ADD, (name, sign, sign * size))
+            if sign < 0:
+                self._connection.execute(
+                    "DELETE FROM spaces WHERE name = ? AND entries = 0", (name,)
+                )
+
+
+def _spaces_of(type: str, key: BlockKey, paid: bool, source: str) -> tuple[str, ...]:
+    match type:
+        case BlockType.MESSAGE_ANNOUNCEMENT:
+            return (mailbox_space(key),) if paid else (mailbox_space(key), unpaid_space(key))
+        case BlockType.ACKNOWLEDGMENT:
+            return (ACKNOWLEDGMENTS, source_space(ACKNOWLEDGMENTS, source))
+        case _:
+            return ()

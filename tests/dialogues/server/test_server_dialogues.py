@@ -1,0 +1,163 @@
+"""Every cell of the command table, played over a real connection to a running server."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+from tests.dialogues.server.playing import Cast, Player, Scene, commands_of, read_scenes
+from tests.server.starting import RunningServer, operate, started_server
+from tests.server.users import User, data_lines, message, now
+
+from sealmail_pow import Difficulty, mint
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.compose import make_acknowledgment
+from sealmail_protocol.dates import format_date
+from sealmail_protocol.keys import AckHash, acknowledgment_key, mailbox_key
+from sealmail_protocol.policy import COMMAND_POLICY, Role
+from sealmail_protocol.stamps import acknowledgment_challenge
+
+HERE = Path(__file__).parent
+FILES = sorted(HERE.glob("*.txt"))
+ROLES = {
+    "before-tls": Role.BEFORE_TLS,
+    "anonymous": Role.ANONYMOUS,
+    "user": Role.USER,
+    "administrator": Role.ADMINISTRATOR,
+    "replication": Role.REPLICATION,
+}
+DATA = "data in a dialogue"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A server with the blocks and accounts that the dialogues speak of."""
+
+    server: RunningServer
+    cast: Cast
+    logins: dict[str, tuple[str, str]]
+
+    def play(self, scene: Scene) -> None:
+        """Open a connection, take up the role, and speak."""
+        player = Player(self.server.address)
+        try:
+            player.enter(scene.role, self.logins)
+            player.play(scene.steps)
+        finally:
+            player.close()
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[User]:
+    """Return a user with a GnuPG key."""
+    with tempfile.TemporaryDirectory() as place:
+        made = User.create(Path(place) / "u", "ulla")
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def stage(user: User, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Start a server, and let the user move in."""
+    with started_server(tmp_path_factory.mktemp("stage") / "data") as server:
+        yield prepared_stage(server, user)
+
+
+def prepared_stage(server: RunningServer, user: User) -> Stage:
+    """Make the accounts and blocks of the dialogues."""
+    directory = str(server.directory)
+    userid = user.key_id.hex
+    auth_key = operate("account", "add", userid, "--data", directory).strip()
+    fresh = operate("account", "generate", "3", "--data", directory).split()
+    first = user.announcement(now() - timedelta(minutes=2))
+    second = user.announcement(now() - timedelta(minutes=1))
+    secret = AckHash(b"dialogue ack secret."[:20])
+    date = now()
+    stamp = mint(acknowledgment_challenge(date, secret), Difficulty(16, 2))
+    acknowledgment = make_acknowledgment(date, stamp, secret)
+    mail = message(user.key_id, date=date)
+    data_key, data_header = data_lines(DATA.encode(), date)
+    cast: dict[str, str | tuple[str, ...]] = {
+        "userid": userid,
+        "auth_key": auth_key,
+        "administrator_key": server.administrator,
+        "replication_key": server.replication,
+        "fresh_key": fresh[0],
+        "key": "0F" * 20,
+        "digest": "ab" * 32,
+        "past": format_date(date - timedelta(days=1)),
+        "future": format_date(date + timedelta(days=1)),
+        "announcement": first.lines,
+        "announcement2": second.lines,
+        "announcement2_digest": block_digest(second).hex(),
+        "acknowledgment": acknowledgment.lines,
+        "acknowledgment_key": acknowledgment_key(secret).hex,
+        "acknowledgment_digest": block_digest(acknowledgment).hex(),
+        "mail": mail.lines,
+        "mail_digest": block_digest(mail).hex(),
+        "mailbox": mailbox_key("0", user.key_id).hex,
+        "data_header": data_header,
+        "data_key": data_key.hex,
+        "data": DATA,
+    }
+    logins = {
+        "user": (userid, auth_key),
+        "administrator": ("administrator", server.administrator),
+        "replication": ("replication", server.replication),
+        "provisional": ("PROVISIONALUSER", fresh[1]),
+    }
+    stage = Stage(server, cast, logins)
+    for scene in read_scenes(HERE / "moving_in", cast):
+        stage.play(scene)
+    return stage
+
+
+def placeholders() -> Cast:
+    """Return texts of the right form, to read the commands without a server."""
+    blocks = {"announcement", "announcement2", "acknowledgment", "mail", "data_header"}
+    keys = {"key", "userid", "mailbox", "acknowledgment_key", "data_key"}
+    secrets = {"auth_key", "administrator_key", "replication_key", "fresh_key"}
+    digests = {"digest", "mail_digest", "announcement2_digest", "acknowledgment_digest"}
+    return (
+        dict.fromkeys(keys | secrets, "0F" * 20)
+        | dict.fromkeys(digests, "ab" * 32)
+        | dict.fromkeys(("past", "future"), "2026-01-01T00:00:00Z")
+        | dict.fromkeys(blocks, ("Type: acknowledgment",))
+        | {"data_header": ("Type: data", "Data: 18"), "data": DATA}
+    )
+
+
+def test_the_dialogues_cover_every_cell_of_the_command_table() -> None:
+    """Each command is said in each of the five roles at least once."""
+    scenes = [scene for path in FILES for scene in read_scenes(path, placeholders())]
+    said = {
+        (ROLES[scene.role], type(command))
+        for scene in scenes
+        if scene.role in ROLES
+        for command in commands_of(scene)
+    }
+    assert set(product(Role, COMMAND_POLICY)) - said == set()
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path.stem != "shutdown"], ids=lambda path: path.stem
+)
+def test_the_server_speaks_as_the_dialogue_says(stage: Stage, path: Path) -> None:
+    """All scenes of one file, in their order."""
+    for scene in read_scenes(path, stage.cast):
+        stage.play(scene)
+
+
+def test_an_administrator_ends_the_server(
+    user: User, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """SHUTDOWN is FAILED for all others; for the administrator it is the end of the process."""
+    place = tmp_path_factory.mktemp("shutdown") / "data"
+    with started_server(place) as server:
+        stage = prepared_stage(server, user)
+        for scene in read_scenes(HERE / "shutdown.txt", stage.cast):
+            stage.play(scene)
+        assert server.process.wait(20) == 0
