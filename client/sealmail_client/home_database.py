@@ -6,14 +6,13 @@ serves.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sealmail_client.errors import HomeUnusable
+from sealmail_client.safe_files import create_private
 
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
+_FIRST_SCHEMA = """
 CREATE TABLE pin (
     way TEXT PRIMARY KEY,              -- such as direct host:port
     pin BLOB NOT NULL,                 -- digest of the server's public key
@@ -111,13 +110,40 @@ CREATE TABLE mail (
 CREATE UNIQUE INDEX mail_once ON mail (folder, sender_key, unique_id, signature_digest);
 """
 
+_OWN_PLACES = """
+CREATE TABLE own_posting (
+    type TEXT NOT NULL,                -- key-announcement, address-claim
+    place TEXT NOT NULL,               -- home, old, pub
+    date TEXT NOT NULL,                -- of the block that was taken there
+    posted TEXT NOT NULL,
+    PRIMARY KEY (type, place)
+) STRICT;
+INSERT INTO own_posting SELECT type, 'home', date, posted FROM own_block WHERE posted IS NOT NULL;
+ALTER TABLE own_block DROP COLUMN posted;
+CREATE TABLE revocation (
+    date TEXT NOT NULL                 -- when the user revoked his key; there is one row or none
+) STRICT;
+CREATE TABLE former_terms (
+    ended TEXT NOT NULL,               -- when other terms were published
+    price TEXT NOT NULL,
+    mailboxes TEXT NOT NULL            -- with commas between them
+) STRICT;
+"""
+
+# Step n leads from version n to n + 1; what was released is never edited.
+_STEPS = (_FIRST_SCHEMA, _OWN_PLACES)
+SCHEMA_VERSION = len(_STEPS)
+
 
 class NewerDatabase(HomeUnusable):
     """The directory was last used by a newer sealmail: use that one."""
 
 
 class HomeDatabase:
-    """The open file; ``unit`` makes what is written in it one commit."""
+    """The open file; ``unit`` makes what is written in it one commit.
+
+    A file of an older version is brought up to date, after a copy of it was left beside it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -162,6 +188,18 @@ class HomeDatabase:
         found: sqlite3.Row | None = self._connection.execute(query, values).fetchone()
         return found
 
+    def copy_to(self, path: Path) -> None:
+        """Write the whole content to another file, in the place of what is there."""
+        path.unlink(missing_ok=True)
+        create_private(path).close()
+        with closing(sqlite3.connect(path)) as copy:
+            self._connection.backup(copy)
+
+    def table_names(self) -> frozenset[str]:
+        """Return the kind and name of everything in the schema."""
+        rows = self.rows("SELECT type, name FROM sqlite_schema")
+        return frozenset(f"{row['type']} {row['name']}" for row in rows)
+
     def _migrate(self, path: Path) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
@@ -169,8 +207,10 @@ class HomeDatabase:
                 f"{path} has schema {version}, this program knows {SCHEMA_VERSION}: "
                 "use the newer sealmail that wrote it"
             )
-        if version < SCHEMA_VERSION:
+        if 0 < version < SCHEMA_VERSION:
+            self.copy_to(path.with_name(f"{path.name}.version-{version}"))
+        for number, step in enumerate(_STEPS[version:], start=version + 1):
             # executescript commits by itself: the transaction stands inside the script.
             self._connection.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {step} PRAGMA user_version = {number}; COMMIT;"
             )

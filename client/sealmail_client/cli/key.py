@@ -14,8 +14,8 @@ from sealmail_client.cli.program import (
 )
 from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER
 from sealmail_client.correspondents import KnownKey
-from sealmail_client.desk import Desk
 from sealmail_client.key_lookup import FoundKey
+from sealmail_client.presence import publish_everywhere
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
@@ -29,9 +29,9 @@ def key() -> None:
 @key.command()
 @click.pass_context
 def publish(context: click.Context) -> None:
-    """Post the own key and address to the home server, made anew."""
+    """Post the own key and address to the own servers, made anew."""
     with desk_of(context) as desk:
-        asyncio.run(_publish(desk))
+        tell_doubts(asyncio.run(publish_everywhere(desk)))
         click.echo(f"published {desk.settings.key_id} for {desk.settings.address}")
 
 
@@ -90,11 +90,6 @@ def trust(context: click.Context, address: str, key_id: KeyId) -> None:
             )
         desk.correspondents.trust(address, key_id, desk.clock())
         click.echo(f"{address} is {key_id} from now on")
-
-
-async def _publish(desk: Desk) -> None:
-    async with desk.servers.home() as peer:
-        await desk.publisher.publish(peer)
 
 
 def _found_row(found: FoundKey) -> dict[str, object]:
