@@ -64,6 +64,8 @@ def main() -> None:
         help="keep the servers up until Ctrl-C, and their data for the next start",
     )
     kept: Path | None = parser.parse_args().keep
+    # Stopped at whatever point, we stop our servers too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     with ExitStack() as stack:
         if kept is not None:
             place = kept
@@ -107,6 +109,9 @@ def tell(place: Path, stack: ExitStack, *, keep: bool) -> None:
 
 def stay(alice: Person, bob: Person) -> None:
     """Print what to try, and wait for Ctrl-C."""
+    # SIGTERM ends the wait as Ctrl-C does, so that the servers are stopped in good order.
+    awaited = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     print("\nThe servers stay up until Ctrl-C. In another terminal, try:\n")
     answer = ("send", "--to", alice.address, "--server", alice.server.address)
     for command in (
@@ -118,9 +123,6 @@ def stay(alice: Person, bob: Person) -> None:
     ):
         print(f"  {shlex.join(command)}")
     sys.stdout.flush()
-    # SIGTERM ends the wait as Ctrl-C does, so that the servers are stopped in good order.
-    awaited = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     signal.sigwait(awaited)
     print("\nstopping")
 

@@ -14,6 +14,7 @@ from sealmail_client.settings import (
     AuthKey,
     Place,
     Settings,
+    auth_file_name,
     settings_version,
 )
 
@@ -66,7 +67,7 @@ class Home:
 
     def auth_file(self, place: Place = Place.HOME) -> Path:
         """Return where the key to an account is: alone, so that settings can be shown."""
-        return self.path / ("auth_key" if place is Place.HOME else f"auth_key_{place}")
+        return self.path / auth_file_name(place)
 
     @property
     def revocation_file(self) -> Path:

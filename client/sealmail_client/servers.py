@@ -8,7 +8,7 @@ from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.pin_book import PinBook
 from sealmail_client.posting import Peer
-from sealmail_client.settings import AuthKey, Place, Settings
+from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
 from sealmail_net.dialing import DialSettings, dial_any
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
@@ -54,7 +54,8 @@ class Servers:
             if not await server.login(key_id.hex, self._auth_keys[place].text):
                 raise LoginRefused(
                     f"{server.address} refused the login of {key_id}: "
-                    "ask its operator for an account, and see that the auth key is right"
+                    "ask its operator for an account, and see that the auth key in the file "
+                    f"{auth_file_name(place)} of your home is right"
                 )
             yield await self._meet(server)
 

@@ -28,6 +28,11 @@ class Place(StrEnum):
     PUB = "pub"  # where his domain's DNS points, if he does not live there
 
 
+def auth_file_name(place: Place) -> str:
+    """Return the name of the file with the key to the account at ``place``."""
+    return "auth_key" if place is Place.HOME else f"auth_key_{place}"
+
+
 class Locked(StrEnum):
     """What stands between a thief of the home and the secret key."""
 

@@ -3,20 +3,18 @@
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unicodedata import category
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from sealmail_client.desk import Desk, open_desk
 from sealmail_client.errors import ClientError
 from sealmail_client.household import Household, Member
-from sealmail_client.progress import Nobody, Report, Watcher
+from sealmail_client.progress import Nobody, Watcher
 from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
 from sealmail_verify import Undecided
 
@@ -61,24 +59,14 @@ def _fail(error: Exception, exit_code: int) -> None:
     sys.exit(exit_code)
 
 
-class Bars:
-    """Shows tasks as bars on a terminal's error stream."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    @contextmanager
-    def task(self, label: str) -> Iterator[Report]:
-        """Show one task as long as the context lasts."""
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self._console, transient=True) as progress:
-            shown = progress.add_task(label, total=1.0)
-            yield lambda done: progress.update(shown, completed=done)
-
-
 def watcher() -> Watcher:
     """Return bars for a user at a terminal, nothing for a pipe."""
-    return Bars(Console(stderr=True)) if sys.stderr.isatty() else Nobody()
+    if not sys.stderr.isatty():
+        return Nobody()
+    # Imported here: it is a fifth of the program's start, which scripts need not wait for.
+    from sealmail_client.cli.bars import Bars
+
+    return Bars()
 
 
 @dataclass(frozen=True, slots=True)

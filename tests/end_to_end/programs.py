@@ -1,0 +1,215 @@
+"""The installed programs, as an operator and a user start them."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from click.testing import CliRunner
+
+from sealmail_client.answers import read_entries
+from sealmail_client.cli import main
+from sealmail_client.desk import utc_now
+from sealmail_client.profile import Home
+from sealmail_net.dialing import DialSettings, dial
+from sealmail_net.pins import MemoryPins
+from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.keys import KeyId, mailbox_key
+
+T = TypeVar("T")
+
+PROGRAMS = Path(sys.executable).parent
+# Below the default, so that nothing waits.
+PRICE = "bd,20,2"
+SECONDS = 60
+
+
+@dataclass
+class Server:
+    """A ``sealmaild`` in a process of its own."""
+
+    directory: Path
+    address: ServerAddress
+    auth_keys: list[str] = field(repr=False)
+    process: "subprocess.Popen[str] | None" = None
+
+    @classmethod
+    def create(cls, directory: Path) -> "Server":
+        """Make a server on a free port, and auth keys for its users."""
+        address = f"127.0.0.1:{free_port()}"
+        _sealmaild("init", "--data", str(directory), "--listen", address)
+        auth_keys = _sealmaild("account", "generate", "8", "--data", str(directory)).split()
+        return cls(directory, ServerAddress.parse(address), auth_keys)
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        command = [str(PROGRAMS / "sealmaild"), "run", "--data", str(self.directory)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert "listening" in self.process.stdout.readline()
+
+    def stop(self) -> None:
+        """Stop it in good order."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        assert self.process.wait(SECONDS) == 0
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a program left behind."""
+
+    exit_code: int
+    output: str
+    complaint: str
+
+    @property
+    def value(self) -> Any:
+        """Return the JSON that was printed."""
+        return json.loads(self.output)
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody with a home, who uses ``sealmail``."""
+
+    name: str
+    address: str
+    directory: Path
+    server: Server
+
+    @classmethod
+    def settle(cls, place: Path, name: str, address: str, server: Server) -> "User":
+        """Make an identity, published on its server."""
+        user = cls(name, address, place / name.lower(), server)
+        identity = ("--name", name, "--address", address, "--price", PRICE)
+        home = ("--server", str(server.address), "--allow-private-targets", "--no-passphrase")
+        auth_key = server.auth_keys.pop()
+        done = user.runs("init", *identity, *home, environment={"SEALMAIL_AUTH_KEY": auth_key})
+        assert done.exit_code == 0, done
+        return user
+
+    @property
+    def home(self) -> Path:
+        """Return where the user's first identity lies."""
+        return self.directory / "1"
+
+    @property
+    def key_id(self) -> KeyId:
+        """Return the fingerprint of the user's key."""
+        return Home(self.home).load().key_id
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return a command line of the program."""
+        return [str(PROGRAMS / "sealmail"), "--home", str(self.directory), *arguments]
+
+    def tries(self, *arguments: str) -> Done:
+        """Give a command, whatever comes of it.
+
+        It runs in this process, which spares the program's start; ``runs`` does not.
+        """
+        result = CliRunner().invoke(main, self.command(*arguments)[1:], prog_name="sealmail")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def runs(self, *arguments: str, environment: dict[str, str] | None = None) -> Done:
+        """Give a command to the installed program."""
+        done = subprocess.run(
+            self.command(*arguments),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=SECONDS,
+            env={**os.environ, **(environment or {})},
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def does(self, *arguments: str) -> Done:
+        """Give a command that must succeed."""
+        done = self.tries(*arguments)
+        assert done.exit_code == 0, done
+        return done
+
+    def sends(self, to: "Sequence[User]", subject: str, *options: str) -> Done:
+        """Write to ``to``, looking up their keys on their servers."""
+        return self.tries(*letter_to(to, subject), *options)
+
+    def subjects(self) -> list[str]:
+        """Return the subjects of all mail in the inbox."""
+        return [row["subject"] for row in self.does("list", "--json").value]
+
+    def moved(self, directory: Path) -> "User":
+        """Return the same user with a copy of his home."""
+        shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("S.*"))
+        return User(self.name, self.address, directory, self.server)
+
+    def setting(self, name: str, value: str) -> None:
+        """Change a line of the user's settings."""
+        path = self.home / "config.toml"
+        text, count = re.subn(rf"(?m)^{name} = .*$", f'{name} = "{value}"', path.read_text())
+        assert count == 1
+        path.write_text(text)
+
+    def asks_server(self, talk: Callable[[RemoteServer], Awaitable[T]]) -> T:
+        """Log in at the home server without the program, and talk."""
+
+        async def connected() -> T:
+            local = DialSettings(allow_private_targets=True)
+            pins = MemoryPins()
+            async with await dial(self.server.address, local, pins, strict_pin=True) as remote:
+                auth_key = Home(self.home).load_auth_key().text
+                assert await remote.login(self.key_id.hex, auth_key)
+                return await talk(remote)
+
+        return asyncio.run(connected())
+
+    def mailbox_entries(self) -> list[MessageAnnouncement]:
+        """Return all that is in the user's mailboxes on his server."""
+
+        async def talk(remote: RemoteServer) -> list[MessageAnnouncement]:
+            found = []
+            for mailbox in Home(self.home).load().mailboxes:
+                key = mailbox_key(mailbox, self.key_id)
+                for entry in read_entries(await remote.get(key) or (), key, utc_now(), []):
+                    assert isinstance(entry.block, MessageAnnouncement)
+                    found.append(entry.block)
+            return found
+
+        return self.asks_server(talk)
+
+
+def letter_to(readers: Sequence[User], subject: str) -> list[str]:
+    """Return the words of a command that writes to ``readers``."""
+    named = [("--to", user.address, "--server", str(user.server.address)) for user in readers]
+    words = [word for pair in named for word in pair]
+    return ["send", *words, "--subject", subject, "--message", "text"]
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _sealmaild(*arguments: str) -> str:
+    command = [str(PROGRAMS / "sealmaild"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
+    return done.stdout

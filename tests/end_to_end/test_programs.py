@@ -1,0 +1,106 @@
+"""The demo, and whether the words we print are commands that exist."""
+
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from tests.end_to_end.programs import PROGRAMS, SECONDS
+
+from sealmail_client.cli import main as sealmail
+from sealmail_server.cli import main as sealmaild
+
+ROOT = Path(__file__).parents[2]
+JOURNEY = [sys.executable, str(ROOT / "bench" / "journey.py")]
+END = "The mail was delivered, verified and acknowledged."
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    """Start the journey of one mail."""
+    return subprocess.Popen([*JOURNEY, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """Return what the process says up to the line with ``text``."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"it ended without {text!r}:\n{said}")
+
+
+def stop(process: "subprocess.Popen[str]") -> None:
+    """End a journey that stays, in good order."""
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=SECONDS)
+    assert "stopping" in rest
+    assert process.returncode == 0
+
+
+def test_the_demo_ends_well_and_the_kept_one_is_used_again(place: Path) -> None:
+    """``make demo`` exits 0; ``make run`` stays until it is stopped, and starts again."""
+    demo, kept = start(), start("--keep", str(place / "kept"))
+    said = read_until(kept, "sealmail --home") + read_until(kept, "--help")
+    assert END in said
+    told, _ = demo.communicate(timeout=SECONDS)
+    assert demo.returncode == 0
+    assert END in told
+    assert not re.search(r"auth[-_ ]key:? [0-9A-F]{40}", told + said)
+    stop(kept)
+    again = start("--keep", str(place / "kept"))
+    said = read_until(again, "stay up until Ctrl-C")
+    assert END in said
+    assert "init" not in said
+    stop(again)
+
+
+def commands(group: click.Command, *names: str) -> list[tuple[str, ...]]:
+    """Return the words of every command of a program."""
+    if not isinstance(group, click.Group):
+        return [names]
+    return [
+        names,
+        *(words for name, one in group.commands.items() for words in commands(one, *names, name)),
+    ]
+
+
+@pytest.mark.parametrize("words", commands(sealmail), ids=" ".join)
+def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
+    """``--help`` works without a home and says what the command is for."""
+    shown = CliRunner().invoke(sealmail, [*words, "--help"])
+    assert shown.exit_code == 0
+    assert shown.output.startswith("Usage:")
+
+
+def test_the_installed_programs_start() -> None:
+    """Both are where the environment's other programs are."""
+    for name in ("sealmail", "sealmaild"):
+        done = subprocess.run([PROGRAMS / name, "--version"], capture_output=True, text=True)
+        assert done.stdout.startswith(name)
+
+
+def documented_lines() -> list[str]:
+    """Return every line of the README that gives a command to one of our programs."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("sealmail")]
+
+
+@pytest.mark.parametrize("line", documented_lines())
+def test_the_readme_gives_commands_and_options_that_exist(line: str) -> None:
+    """The program itself reads the words, as far as its commands go."""
+    program, *words = shlex.split(line)
+    command: click.Command = {"sealmail": sealmail, "sealmaild": sealmaild}[program]
+    while isinstance(command, click.Group):
+        command = command.commands[words.pop(0)]
+    options = {name for one in command.params for name in one.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+    parsed = command.make_parser(click.Context(command)).parse_args(list(words))
+    assert parsed is not None
