@@ -172,7 +172,7 @@ def _unpack(archive: tarfile.TarFile, target: Path, room: int) -> BackupContent:
     if content.size > room:
         raise HomeUnusable(f"the back-up needs {content.size} bytes, and {room} are free")
     left, seen = content.size, 0
-    for entry in archive:
+    while (entry := archive.next()) is not None:
         seen += 1
         left -= entry.size
         if seen > content.files or left < 0:

@@ -48,7 +48,7 @@ class Server:
         """Make a server on a free port, and auth keys for its users."""
         address = f"127.0.0.1:{free_port()}"
         _sealmaild("init", "--data", str(directory), "--listen", address)
-        auth_keys = _sealmaild("account", "generate", "8", "--data", str(directory)).split()
+        auth_keys = _sealmaild("account", "generate", "16", "--data", str(directory)).split()
         return cls(directory, ServerAddress.parse(address), auth_keys)
 
     def start(self) -> None:
