@@ -182,7 +182,8 @@ def _unpack(archive: tarfile.TarFile, target: Path, room: int) -> BackupContent:
         if source is None:
             raise BadBackup(f"{entry.name[:80]!r} is no file")
         try:
-            make_private(path.parent)
+            for directory in reversed(PurePosixPath(entry.name).parents):
+                make_private(target / directory)
             with create_private(path) as file:
                 shutil.copyfileobj(source, file)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):

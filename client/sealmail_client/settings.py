@@ -113,13 +113,12 @@ class Settings:
     def from_toml(cls, text: str) -> "Settings":
         """Read what this or an older version wrote, edited by hand or not; else a ValueError."""
         rows = tomllib.loads(text)
-        for migrate in _STEPS[_version(rows) - 1 :]:
-            migrate(rows)
-        rows.pop("version")
-        strange = set(rows) - set(cls.__slots__)
-        if strange:
-            raise ValueError(f"unknown setting {min(strange)}")
         try:
+            for migrate in _STEPS[_version(rows) - 1 :]:
+                migrate(rows)
+            strange = set(rows) - set(cls.__slots__) - {"version"}
+            if strange:
+                raise ValueError(f"unknown setting {min(strange)}")
             return cls(
                 key_id=KeyId.from_hex(_text(rows, "key_id")),
                 name=_text(rows, "name"),

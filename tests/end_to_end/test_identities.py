@@ -1,8 +1,11 @@
 """Identities by the installed programs: made, changed, moved, and ended, with real servers."""
 
+import asyncio
 import re
 import shutil
 import subprocess
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,14 @@ from click.testing import CliRunner
 from tests.end_to_end.programs import PRICE, PROGRAMS, Server, User
 
 from sealmail_client.cli import main
+from sealmail_client.creation import Account, Wish, create_identity
+from sealmail_client.desk import open_desk, utc_now
+from sealmail_client.household import Household
+from sealmail_client.presence import publish_everywhere, stay_findable
+from sealmail_client.settings import AuthKey, Locked, Place
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import Transport
+from sealmail_protocol.dates import parse_date
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +174,62 @@ def test_key_and_claim_are_posted_to_the_pub_server_too(
     assert [one["key_id"] for one in found] == [dora.key_id.hex]
     dora.does("identity", "set", "--no-pub-server")
     assert not (dora.home / "auth_key_pub").exists()
+
+
+def test_blocks_that_are_five_days_old_are_posted_again_by_send_and_fetch(
+    place: Path, servers: tuple[Server, Server], bob: User
+) -> None:
+    """Both to the home server and to the old one, where correspondents may still look."""
+    first, second = servers
+    wish = Wish(
+        "Ted",
+        "ted@a.example",
+        Account((first.address,), AuthKey(first.auth_keys.pop())),
+        Difficulty.parse(PRICE),
+        Locked.NOTHING,
+        allow_private_targets=True,
+    )
+    ted = User("Ted", wish.address, place / "ted", first)
+    member = create_identity(Household(ted.directory), wish, None, "ed25519", utc_now)
+    member.home.save_auth_key(AuthKey(second.auth_keys.pop()), Place.OLD)
+    member.home.save(replace(member.settings, old_transport=Transport((second.address,))))
+    six_days_ago = utc_now() - timedelta(days=6)
+    with open_desk(member.home, alone=True, clock=lambda: six_days_ago) as desk:
+        assert asyncio.run(publish_everywhere(desk)) == ()
+    letter = ("--to", bob.address, "--server", str(second.address), "--message", "x")
+    ted.does("send", *letter)
+    for server in servers:
+        find = ("key", "find", ted.address, "--server", str(server.address), "--json")
+        (found,) = bob.does(*find).value
+        assert parse_date(found["date"]) > utc_now() - timedelta(days=1)
+    posted = ted.home / "mail.sqlite"
+    before = posted.read_bytes()
+    with open_desk(member.home, alone=True) as desk:
+        assert asyncio.run(stay_findable(desk)) == ()
+    assert posted.read_bytes() == before
+
+
+def test_a_passphrase_comes_from_files_and_is_changed_by_them(
+    place: Path, servers: tuple[Server, Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong one ends with exit code 12 and changes nothing."""
+    first = servers[0]
+    files = {name: place / f"pass-{name}" for name in ("old", "new", "wrong")}
+    for name, path in files.items():
+        path.write_text(f"the {name} one\n")
+    monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["old"]))
+    monkeypatch.setenv("SEALMAIL_NEW_PASSPHRASE_FILE", str(files["new"]))
+    user = User("Una", "una@a.example", place / "una", first)
+    options = ("--name", "Una", "--address", user.address, "--price", PRICE)
+    account = ("--server", str(first.address), "--auth-key", first.auth_keys.pop())
+    user.does("init", *options, *account, "--allow-private-targets")
+    monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["wrong"]))
+    assert user.tries("identity", "passphrase").exit_code == 12
+    monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["old"]))
+    user.does("identity", "passphrase")
+    assert user.tries("key", "publish").exit_code == 12
+    monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["new"]))
+    user.does("key", "publish")
 
 
 def test_an_exported_key_is_imported_elsewhere_and_a_backup_restored(
