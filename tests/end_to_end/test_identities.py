@@ -217,12 +217,11 @@ def test_a_passphrase_comes_from_files_and_is_changed_by_them(
     files = {name: place / f"pass-{name}" for name in ("old", "new", "wrong")}
     for name, path in files.items():
         path.write_text(f"the {name} one\n")
-    monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["old"]))
+    user = User.settle(place, "Una", "una@a.example", first)
+    (user.home / "gnupg" / "gpg-agent.conf").write_text("s2k-count 65536\n")
+    monkeypatch.setenv("SEALMAIL_NEW_PASSPHRASE_FILE", str(files["old"]))
+    user.does("identity", "passphrase")
     monkeypatch.setenv("SEALMAIL_NEW_PASSPHRASE_FILE", str(files["new"]))
-    user = User("Una", "una@a.example", place / "una", first)
-    options = ("--name", "Una", "--address", user.address, "--price", PRICE)
-    account = ("--server", str(first.address), "--auth-key", first.auth_keys.pop())
-    user.does("init", *options, *account, "--allow-private-targets")
     monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["wrong"]))
     assert user.tries("identity", "passphrase").exit_code == 12
     monkeypatch.setenv("SEALMAIL_PASSPHRASE_FILE", str(files["old"]))
