@@ -65,8 +65,13 @@ class Home:
         """The settings, for the user to read and edit."""
         return self.path / "config.toml"
 
-    def auth_file(self, place: Place = Place.HOME) -> Path:
-        """Return where the key to an account is: alone, so that settings can be shown."""
+    @property
+    def auth_file(self) -> Path:
+        """The key to the account, alone in a file so that the settings can be shown."""
+        return self.auth_file_of(Place.HOME)
+
+    def auth_file_of(self, place: Place) -> Path:
+        """Return where the key to the account at ``place`` is."""
         return self.path / auth_file_name(place)
 
     @property
@@ -130,7 +135,7 @@ class Home:
 
     def load_auth_key(self, place: Place = Place.HOME) -> AuthKey:
         """Read the key to an account."""
-        path = self.auth_file(place)
+        path = self.auth_file_of(place)
         try:
             return AuthKey(path.read_text(encoding="ascii").strip())
         except FileNotFoundError:
@@ -140,4 +145,4 @@ class Home:
 
     def save_auth_key(self, auth_key: AuthKey, place: Place = Place.HOME) -> None:
         """Write the key to an account, readable by the user only."""
-        write_private(self.auth_file(place), f"{auth_key.text}\n".encode("ascii"))
+        write_private(self.auth_file_of(place), f"{auth_key.text}\n".encode("ascii"))

@@ -126,7 +126,7 @@ class Settings:
                 transport=Transport.parse(_text(rows, "transport")),
                 mailboxes=tuple(str(name) for name in rows["mailboxes"]),
                 price=Difficulty.parse(_text(rows, "price")),
-                passphrase=Locked(_text(rows, "passphrase")),
+                passphrase=_lock(rows),
                 allow_private_targets=_switch(rows, "allow_private_targets"),
                 old_transport=_transport(rows, "old_transport"),
                 pub_transport=_transport(rows, "pub_transport"),
@@ -170,6 +170,14 @@ def _switch(rows: dict[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
     return value
+
+
+def _lock(rows: dict[str, Any]) -> Locked:
+    try:
+        return Locked(_text(rows, "passphrase"))
+    except ValueError:
+        choices = ", ".join(Locked)
+        raise ValueError(f"passphrase is none of {choices}") from None
 
 
 def _transport(rows: dict[str, Any], name: str) -> Transport | None:

@@ -159,7 +159,7 @@ def _further(
     if none:
         if server is not None or auth_key is not None:
             raise click.UsageError(f"--no-{place}-server excludes the other options for it")
-        desk.home.auth_file(place).unlink(missing_ok=True)
+        desk.home.auth_file_of(place).unlink(missing_ok=True)
     elif server is None or auth_key is None:
         raise click.UsageError(f"--{place}-server and --{place}-auth-key are given together")
     else:
