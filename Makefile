@@ -12,11 +12,15 @@ TEST_EXTRAS := $(RUN_EXTRAS)
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
-TEST_NEEDS := $(RUN_NEEDS) git:git
+TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace
+# The compiler makes the proof of work fast; without it the search is pure Python. Headers have
+# no command of their own, so they go by the one that comes with them.
+BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev
 
 VENV := .venv
 STAMPS := $(VENV)/stamps
 BIN := $(VENV)/bin
+KERNEL := $(wildcard pow/sealmail_pow/kernel/*.[ch])
 BENCHMARKS := $(sort $(wildcard bench/bench_*.py))
 
 # The cache lives and dies with the environment, so whoever has the one can install offline from
@@ -29,10 +33,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-long check bench lock dist clean run-needs test-needs
+.PHONY: help run demo test test-long check bench bench-pow bench-server lock dist clean run-needs test-needs
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 run: run-needs $(STAMPS)/run ## deliver a first mail, then keep the servers up until Ctrl-C
 	@$(BIN)/python bench/journey.py --keep
@@ -58,6 +62,12 @@ else
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
 endif
 
+bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a machine at rest
+	@$(BIN)/python bench/bench_pow.py
+
+bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
+	@$(BIN)/python bench/bench_server.py
+
 lock: $(STAMPS)/uv ## pin what pyproject.toml asks for; LOCK_OPTIONS=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml $(TEST_EXTRAS:%=--extra %) --group test --output-file requirements/test.txt
 	$(COMPILE) pyproject.toml $(RUN_EXTRAS:%=--extra %) --group build --constraint requirements/test.txt \
@@ -70,6 +80,7 @@ dist: $(STAMPS)/run ## build the wheel and the source archive in dist/
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) $(DIST) build .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -f pow/sealmail_pow/_native.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 run-needs:
@@ -88,8 +99,12 @@ $(STAMPS)/uv: requirements/uv.txt $(STAMPS)/venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
+$(STAMPS)/compiler: $(STAMPS)/venv
+	@.ci/system-packages --wanted $(BUILD_WANTS)
+	@touch $@
+
 # The project's own build needs hatchling, which is locked too: nothing unpinned is fetched.
-$(STAMPS)/run: requirements/run.txt pyproject.toml $(STAMPS)/uv
+$(STAMPS)/run: requirements/run.txt pyproject.toml hatch_build.py $(KERNEL) $(STAMPS)/uv $(STAMPS)/compiler
 	@echo "installing what running needs"
 	@$(INSTALL) --require-hashes -r $<
 	@$(INSTALL) --offline --no-deps --no-build-isolation --editable .

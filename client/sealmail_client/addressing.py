@@ -1,15 +1,22 @@
-"""From an address that a user types to a key that mail can be sealed to."""
+"""From an address or key id that a user types to a key that mail can be sealed to."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
-from sealmail_client.key_lookup import FoundKey, KeyLookup
-from sealmail_net.errors import NetworkError, NoServerReached
-from sealmail_protocol.addresses import ServerAddress, normal_address
+from sealmail_client.headers import address_in
+from sealmail_client.key_lookup import FoundKey
+from sealmail_client.key_sources import KeySearch, ServerSource, Sighting, union
+from sealmail_net.errors import NetworkError
+from sealmail_protocol.addresses import ServerAddress, Transport, normal_address
 from sealmail_protocol.blocks import KeyAnnouncement
+from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
+
+# Older announcements may hide a new price, other servers or a revocation, whatever they promise.
+RENEW_AFTER = timedelta(days=7)
 
 
 class KeyNotFound(ClientError):
@@ -19,7 +26,10 @@ class KeyNotFound(ClientError):
 
 
 class Addressing:
-    """Finds keys, keeps what it learns in the address book, and prepares keys for sealing."""
+    """Finds keys, keeps what it learns in the address book, and prepares keys for sealing.
+
+    What made a source or a key doubtful is in ``doubts``, for the user to read.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -28,83 +38,177 @@ class Addressing:
     async def find(
         self, address: str, servers: Sequence[ServerAddress] = ()
     ) -> tuple[FoundKey, ...]:
-        """Ask ``servers`` one after the other, else the home group, for keys of ``address``.
-
-        The first that knows a key is believed; ``NetworkError`` if none could be asked.
-        """
+        """Ask each of ``servers``, else the home group, for the keys that claim ``address``."""
         address = normal_address(address)
-        unreached: list[NetworkError] = []
-        groups: list[Sequence[ServerAddress]] = [(server,) for server in servers] or [self._home]
-        for group in groups:
-            try:
-                found = await self._ask(address, group)
-            except NetworkError as error:
-                unreached.append(error)
-                continue
-            if found:
-                self._desk.correspondents.learn(address, found, self._desk.clock())
-                return found
-        if len(unreached) == len(groups):
-            raise NoServerReached(unreached)
-        self.doubts += map(str, unreached)
-        return ()
-
-    async def _ask(self, address: str, group: Sequence[ServerAddress]) -> tuple[FoundKey, ...]:
-        async with self._desk.servers.look_up(group) as peer:
-            lookup = KeyLookup(peer.server, self._desk.verifier, self._desk.clock())
-            found = await lookup.by_address(address)
-        self.doubts += lookup.doubts
-        return found
+        sightings = await self._sightings(address, self._search(self._named(servers)))
+        return union(sightings)
 
     async def find_by_id(
         self, key_id: KeyId, servers: Sequence[ServerAddress] = ()
     ) -> FoundKey | None:
-        """Ask one of ``servers``, else the home group, for the announcement of ``key_id``."""
-        async with self._desk.servers.look_up(servers or self._home) as peer:
-            lookup = KeyLookup(peer.server, self._desk.verifier, self._desk.clock())
-            found = await lookup.by_key_id(key_id)
-        self.doubts += lookup.doubts
+        """Ask each of ``servers``, else the home group, for the announcement of ``key_id``."""
+        search = self._search(self._named(servers))
+        return await self._announced(key_id, search)
+
+    async def addressee(self, address: str, servers: Sequence[ServerAddress] = ()) -> Addressee:
+        """Return whom to seal to, looking the key up if it is unknown or out of date.
+
+        ``KeyUndecided`` and ``KeyRevoked`` tell what stands against it.
+        """
+        address = normal_address(address)
+        book = self._desk.correspondents
+        if book.trusted_key(address) is None:
+            await self.find(address, servers)
+        key_id = self._chosen(address)
+        held = book.announcement(key_id)
+        if held is None or self._stale(held):
+            await self._renew(address, key_id, held, servers)
+            key_id = self._chosen(address)
+            held = self._usable(key_id)
+        return Addressee(address, key_id, held.user_id)
+
+    async def addressee_by_key(
+        self, key_id: KeyId, servers: Sequence[ServerAddress] = ()
+    ) -> Addressee:
+        """Return the owner of a key that the user names himself, whatever address it claims."""
+        held = self._desk.correspondents.announcement(key_id)
+        if held is None or self._stale(held):
+            search = self._search(self._ways(held, "", servers))
+            try:
+                await self._announced(key_id, search, renew=True)
+            except NetworkError as error:
+                self._go_on_with(held, error)
+            held = self._usable(key_id)
+        return Addressee(address_in(held.user_id) or str(key_id), key_id, held.user_id)
+
+    # Keys that are known.
+
+    async def _renew(
+        self,
+        address: str,
+        key_id: KeyId,
+        held: KeyAnnouncement | None,
+        servers: Sequence[ServerAddress],
+    ) -> None:
+        """Fetch claims and announcement again; nobody to ask is no reason not to write."""
+        book = self._desk.correspondents
+        seen_at = next(key.seen_at for key in book.known(address) if key.key_id == key_id)
+        ways = self._ways(held, seen_at, servers)
+        try:
+            sightings = await self._sightings(address, self._search(ways), renewing=key_id)
+            if all(key_id not in _ids(sighting) for sighting in sightings):
+                await self._announced(key_id, self._search(ways), renew=True)
+                self._judge_silence(address, key_id, seen_at, sightings)
+        except NetworkError as error:
+            self._go_on_with(held, error)
+
+    def _judge_silence(
+        self, address: str, key_id: KeyId, seen_at: str, sightings: Sequence[Sighting]
+    ) -> None:
+        """Notice a claim that is gone from where it was, although its owner is about.
+
+        An owner who is away lets key and claim lapse alike, and other servers never had it.
+        """
+        held = self._desk.correspondents.newest(key_id)
+        about = held is not None and not self._stale(held)
+        if about and seen_at in {sighting.source for sighting in sightings}:
+            self._desk.correspondents.miss_claim(address, key_id)
+
+    def _chosen(self, address: str) -> KeyId:
+        book = self._desk.correspondents
+        key_id = book.trusted_key(address)
+        if key_id is not None:
+            return key_id
+        for known in book.known(address):
+            book.refuse_revoked(known.key_id)
+        raise KeyNotFound(
+            f"no key for {address} was found{self._doubtful()}: ask its owner for the server, "
+            "and name it by --server HOST:PORT"
+        )
+
+    def _usable(self, key_id: KeyId) -> KeyAnnouncement:
+        announcement = self._desk.correspondents.announcement(key_id)
+        if announcement is None:
+            raise KeyNotFound(f"the key {key_id} was not found{self._doubtful()}")
+        if self._stale(announcement):
+            date = format_date(announcement.date)
+            self.doubts.append(f"{announcement.user_id} has not renewed his key since {date}")
+        return announcement
+
+    def _stale(self, announcement: KeyAnnouncement) -> bool:
+        now = self._desk.clock()
+        return announcement.expires < now or now - announcement.date > RENEW_AFTER
+
+    def _go_on_with(self, held: KeyAnnouncement | None, error: NetworkError) -> None:
+        """Be content with an old announcement: its owner's server may be away for a while."""
+        if held is None:
+            raise error
+        self.doubts.append(str(error))
+
+    # Asking, and taking note.
+
+    async def _sightings(
+        self, address: str, search: KeySearch, renewing: KeyId | None = None
+    ) -> tuple[Sighting, ...]:
+        def enough(sighting: Sighting) -> bool:
+            return any(
+                found.key_id == renewing and not self._stale(found.announcement)
+                for found in sighting.keys
+            )
+
+        try:
+            sightings = await search.by_address(address, enough)
+        finally:
+            self.doubts += search.doubts
+        # All at once: keys of different sources are rivals too.
+        sources = {key_id: one.source for one in reversed(sightings) for key_id in _ids(one)}
+        self._desk.correspondents.learn(address, union(sightings), self._desk.clock(), sources)
+        return sightings
+
+    async def _announced(
+        self, key_id: KeyId, search: KeySearch, *, renew: bool = False
+    ) -> FoundKey | None:
+        def enough(sighting: Sighting) -> bool:
+            return renew and any(not self._stale(found.announcement) for found in sighting.keys)
+
+        try:
+            sightings = await search.by_key_id(key_id, enough)
+        finally:
+            self.doubts += search.doubts
+        found = next(iter(union(sightings)), None)
         if found is not None:
             self._desk.correspondents.remember(found)
         return found
 
-    async def addressee(self, address: str, servers: Sequence[ServerAddress] = ()) -> Addressee:
-        """Return whom to seal to, looking the key up if it is unknown or out of date."""
-        address = normal_address(address)
-        key_id = self._desk.correspondents.trusted_key(address)
-        if key_id is None:
-            await self.find(address, servers)
-            key_id = self._desk.correspondents.trusted_key(address)
-        if key_id is None:
-            raise KeyNotFound(
-                f"no key for {address} was found{self._doubtful()}: ask its owner for the server, "
-                "and name it by --server HOST:PORT"
-            )
-        announcement = await self._fresh(key_id, servers)
-        return Addressee(address, key_id, announcement.user_id)
+    # Where to ask.
 
-    async def _fresh(self, key_id: KeyId, servers: Sequence[ServerAddress]) -> KeyAnnouncement:
-        """Return an announcement of the key that is not past its Expires date, if it can be had.
+    def _search(self, transports: Sequence[Transport]) -> KeySearch:
+        desk = self._desk
+        return KeySearch(
+            [
+                ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
+                for transport in transports
+            ]
+        )
 
-        One that is past it still serves when nobody can be asked: its owner may be away.
-        """
-        held = self._desk.correspondents.announcement(key_id)
-        if held is None or held.expires < self._desk.clock():
-            known = held.transport.servers if held is not None else ()
-            try:
-                await self.find_by_id(key_id, servers or known)
-            except NetworkError as error:
-                if held is None:
-                    raise
-                self.doubts.append(f"the announcement of {key_id} is old ({error})")
-        announcement = self._desk.correspondents.announcement(key_id)
-        if announcement is None:
-            raise KeyNotFound(f"the key {key_id} was not found{self._doubtful()}")
-        return announcement
+    def _named(self, servers: Sequence[ServerAddress]) -> list[Transport]:
+        """Return those the user names, each by itself; else his home group."""
+        return [Transport((server,)) for server in servers] or [self._desk.settings.transport]
 
-    @property
-    def _home(self) -> Sequence[ServerAddress]:
-        return self._desk.settings.transport.servers
+    def _ways(
+        self, held: KeyAnnouncement | None, seen_at: str, servers: Sequence[ServerAddress]
+    ) -> list[Transport]:
+        """Return where a known key may have news: as named, at its own servers, at home."""
+        ways = [Transport((server,)) for server in servers]
+        if held is not None and not held.transport.entangled:
+            ways.append(held.transport)
+        if seen_at:
+            ways.append(Transport.parse(seen_at))
+        return [*ways, self._desk.settings.transport]
 
     def _doubtful(self) -> str:
         return f" ({'; '.join(self.doubts)})" if self.doubts else ""
+
+
+def _ids(sighting: Sighting) -> set[KeyId]:
+    return {found.key_id for found in sighting.keys}

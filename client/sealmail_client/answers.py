@@ -1,12 +1,12 @@
 """What a server answers to GET, read entry by entry: a bad one hides none of the others."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import TextBlock
-from sealmail_protocol.bundles import SEPARATORS
+from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
@@ -14,8 +14,6 @@ from sealmail_protocol.validity import check_text_block
 
 # A million bad entries fit into one answer; nobody reads a million reasons.
 MAX_DOUBTS = 16
-
-_SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +25,24 @@ class Entry:
 
 
 def read_entries(
-    lines: Iterable[bytes], key: BlockKey, now: datetime, doubts: list[str]
+    lines: Iterable[bytes],
+    key: BlockKey,
+    now: datetime,
+    doubts: list[str],
+    *,
+    any_age: bool = False,
 ) -> list[Entry]:
-    """Return the entries that hold; why others do not is appended to ``doubts``."""
+    """Return the entries that hold; why others do not is appended to ``doubts``.
+
+    ``any_age`` lets old ones pass, for callers who know what old ones may still say.
+    """
     entries = []
     left_out = 0
-    for raw in _split(lines):
+    for raw in filter(None, split_bundle(lines)):
         try:
             block = parse_text_block(decode_lines(raw))
-            entries.append(Entry(block, check_text_block(block, key, now)))
+            moment = min(now, block.date) if any_age else now
+            entries.append(Entry(block, check_text_block(block, key, moment)))
         except InvalidBlock as error:
             left_out += 1
             if left_out <= MAX_DOUBTS:
@@ -43,15 +50,3 @@ def read_entries(
     if left_out > MAX_DOUBTS:
         doubts.append(f"{left_out - MAX_DOUBTS} more entries under {key} do not hold")
     return entries
-
-
-def _split(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    entry: list[bytes] = []
-    for line in lines:
-        if line.lower() in _SEPARATOR_LINES:
-            yield entry
-            entry = []
-        else:
-            entry.append(line)
-    if entry:
-        yield entry

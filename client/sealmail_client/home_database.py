@@ -110,6 +110,14 @@ CREATE TABLE mail (
 CREATE UNIQUE INDEX mail_once ON mail (folder, sender_key, unique_id, signature_digest);
 """
 
+_SIGHTINGS = """
+ALTER TABLE known_key ADD COLUMN last_seen TEXT;  -- to claim the address
+ALTER TABLE known_key ADD COLUMN seen_at TEXT NOT NULL DEFAULT '';  -- by which source
+ALTER TABLE known_key ADD COLUMN change TEXT NOT NULL DEFAULT '';  -- what stops mail to it
+UPDATE known_key SET last_seen = first_seen;
+ALTER TABLE pin ADD COLUMN previous BLOB;  -- the pin before this one
+"""
+
 _OWN_PLACES = """
 CREATE TABLE own_posting (
     type TEXT NOT NULL,                -- key-announcement, address-claim
@@ -131,7 +139,7 @@ CREATE TABLE former_terms (
 """
 
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _OWN_PLACES)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -9,16 +9,20 @@ from typing import Protocol
 from sealmail_client.answers import read_entries
 from sealmail_client.errors import ClientError
 from sealmail_protocol.addresses import normal_address
-from sealmail_protocol.blocks import AddressClaim, KeyAnnouncement, TextBlock
+from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, announcement_key
+from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_verify import BadSignature, Undecided, Verifier
 
 # Each claim costs a question and two signatures; no honest address has as many.
 MAX_CLAIMS = 32
+# A server keeps one announcement of a key; every further one that it gives costs a signature.
+MAX_ANNOUNCEMENTS = 4
+_KEPT_FOR = BLOCK_POLICY[BlockType.KEY_ANNOUNCEMENT].max_age
 
 
 class TooManyClaims(ClientError):
-    """So many keys claim this address that it says nothing: ask its owner for another."""
+    """So many keys claim this address that it says nothing: ask for the key by its id."""
 
     exit_code = 22
 
@@ -38,6 +42,11 @@ class FoundKey:
     key_id: KeyId
     announcement: KeyAnnouncement
     revoked: bool
+
+    def beats(self, other: "FoundKey") -> bool:
+        """Return whether this one counts, of two of the same key: revoked, then the newer."""
+        mine = (self.revoked, self.announcement.date)
+        return mine > (other.revoked, other.announcement.date)
 
 
 class KeyLookup:
@@ -59,7 +68,7 @@ class KeyLookup:
         if len(claims) > MAX_CLAIMS:
             raise TooManyClaims(
                 f"{len(claims)} keys claim {address}, so that it says nothing any more: "
-                "ask its owner for another address"
+                "ask its owner for the key id, and `sealmail send --key KEYID`"
             )
         found = [await self._claimant(claim) for claim in claims]
         return tuple(key for key in found if key is not None)
@@ -67,25 +76,32 @@ class KeyLookup:
     async def by_key_id(self, key_id: KeyId) -> FoundKey | None:
         """Return the announcement of ``key_id``, ``None`` if there is none that holds."""
         key = announcement_key(key_id)
-        blocks = self._blocks(await self._library.get(key), key)
-        announcements = [block for block in blocks if isinstance(block, KeyAnnouncement)]
-        for announcement in sorted(announcements, key=lambda block: block.date, reverse=True):
-            found = await self._checked(announcement, key_id)
-            if found is not None:
-                return found
-        return None
+        return await self._best(await self._library.get(key) or (), key_id)
 
     async def in_text(self, lines: Iterable[bytes], key_id: KeyId) -> FoundKey | None:
         """Return the announcement of ``key_id`` that somebody handed over, if it holds."""
-        blocks = self._blocks(tuple(lines), announcement_key(key_id))
-        announcement = next((b for b in blocks if isinstance(b, KeyAnnouncement)), None)
-        return await self._checked(announcement, key_id) if announcement else None
+        return await self._best(lines, key_id)
+
+    async def _best(self, lines: Iterable[bytes], key_id: KeyId) -> FoundKey | None:
+        # A revocation is believed at any age, so age is judged after the signature.
+        key = announcement_key(key_id)
+        entries = read_entries(lines, key, self._now, self.doubts, any_age=True)
+        announcements = [e.block for e in entries if isinstance(e.block, KeyAnnouncement)]
+        announcements.sort(key=lambda block: block.date, reverse=True)
+        best: FoundKey | None = None
+        for announcement in announcements[:MAX_ANNOUNCEMENTS]:
+            found = await self._checked(announcement, key_id)
+            if found is not None and (best is None or found.beats(best)):
+                best = found
+        return best
 
     async def _claims(self, address: str) -> list[AddressClaim]:
         """Return the newest claim of each key."""
         key = address_key(address)
         newest: dict[KeyId, AddressClaim] = {}
-        for block in self._blocks(await self._library.get(key), key):
+        lines = await self._library.get(key) or ()
+        for entry in read_entries(lines, key, self._now, self.doubts):
+            block = entry.block
             if isinstance(block, AddressClaim) and block.address == address:
                 held = newest.get(block.key_id)
                 if held is None or held.date < block.date:
@@ -104,7 +120,12 @@ class KeyLookup:
     async def _checked(self, announcement: KeyAnnouncement, key_id: KeyId) -> FoundKey | None:
         signed = announcement.signed
         revoked = await self._signed(signed.message, signed.armored_key, key_id)
-        return None if revoked is None else FoundKey(key_id, announcement, revoked)
+        if revoked is None:
+            return None
+        if not revoked and self._now - announcement.date >= _KEPT_FOR:
+            self.doubts.append(f"{key_id}: its announcement is too old to be believed")
+            return None
+        return FoundKey(key_id, announcement, revoked)
 
     async def _signed(self, text: bytes, certificate: bytes, key_id: KeyId) -> bool | None:
         """Return whether the signing key is revoked; ``None`` if the signature does not hold."""
@@ -118,7 +139,3 @@ class KeyLookup:
             self.doubts.append(f"{key_id}: {error.reason}")
             return None
         return verification.revoked
-
-    def _blocks(self, lines: tuple[bytes, ...] | None, key: BlockKey) -> list[TextBlock]:
-        entries = read_entries(lines or (), key, self._now, self.doubts)
-        return [entry.block for entry in entries]

@@ -12,11 +12,12 @@ from sealmail_protocol.dates import format_date, parse_date
 
 @dataclass(frozen=True, slots=True)
 class KnownPin:
-    """The key of a server on one way to it, and since when it is known."""
+    """The key of a server on one way to it, since when it is known, and which was there before."""
 
     way: str
     pin: bytes
     first_seen: datetime
+    previous: bytes | None = None
 
 
 class PinBook:
@@ -32,9 +33,14 @@ class PinBook:
         return None if row is None else bytes(row["pin"])
 
     def remember(self, way: str, pin: bytes) -> None:
-        """Keep this pin for this way, in the place of any other."""
+        """Keep this pin for this way, in the place of any other, which is noted beside it."""
         self._database.write(
-            "INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", way, pin, format_date(self._clock())
+            "INSERT INTO pin (way, pin, first_seen) VALUES (?, ?, ?) ON CONFLICT (way) DO UPDATE"
+            " SET previous = pin.pin, pin = excluded.pin,"
+            " first_seen = excluded.first_seen WHERE pin.pin <> excluded.pin",
+            way,
+            pin,
+            format_date(self._clock()),
         )
 
     def accept(self, address: ServerAddress, pin: bytes) -> None:
@@ -46,5 +52,11 @@ class PinBook:
         """Return every pin that is known, by way."""
         rows = self._database.rows("SELECT * FROM pin ORDER BY way")
         return tuple(
-            KnownPin(row["way"], bytes(row["pin"]), parse_date(row["first_seen"])) for row in rows
+            KnownPin(
+                row["way"],
+                bytes(row["pin"]),
+                parse_date(row["first_seen"]),
+                bytes(row["previous"]) if row["previous"] is not None else None,
+            )
+            for row in rows
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
-from sealmail_client.correspondents import Decision, KnownKey
+from sealmail_client.correspondents import KnownKey
 from sealmail_client.cutting import PIECE_SIZE, PieceFile, join
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
@@ -333,8 +333,6 @@ def _judged(
         return SignatureState.INVALID, f"it is signed by {check.signer}, not by its sender"
     if header.recipient(own) is None:
         return SignatureState.VALID, "it was written to others, and sealed to you by somebody"
-    if known and not any(
-        key.key_id == header.sender and key.decision is Decision.TRUSTED for key in known
-    ):
+    if known and not any(key.key_id == header.sender and key.decision.chosen for key in known):
         return SignatureState.VALID, "its sender gives an address that you know by another key"
     return SignatureState.VALID, ""

@@ -1,7 +1,9 @@
 """What a stamp is worth over given bytes."""
 
 import hashlib
+from collections.abc import Iterable
 
+from sealmail_pow import machine
 from sealmail_pow.difficulty import DIGEST_BITS, Difficulty
 from sealmail_pow.stamp import Stamp
 
@@ -45,3 +47,10 @@ def verify(data: Buffer, stamp: Stamp, difficulty: Difficulty) -> bool:
     if len(stamp.nonces) < difficulty.nonces:
         return False
     return difficulty.met_by(level(data, stamp), len(stamp.nonces))
+
+
+def verify_many(pairs: Iterable[tuple[Buffer, Stamp]], difficulty: Difficulty) -> list[bool]:
+    """Verify many pairs of data and stamp in turn, as ``verify`` would one by one."""
+    if machine.IMPLEMENTATION == "python":
+        return [verify(data, stamp, difficulty) for data, stamp in pairs]
+    return machine.native.verify_many(pairs, difficulty.bits, difficulty.nonces)

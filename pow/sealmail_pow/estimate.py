@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sealmail_pow.difficulty import DIGEST_BITS, Difficulty
 from sealmail_pow.odds import expected_hashes, hashes_for
-from sealmail_pow.search import MintCancelled, mint
+from sealmail_pow.search import MintCancelled, solve, useful_threads
 
 # An announcement of a short mail: recipient, message hash and date.
 _USUAL_LENGTH = 60
@@ -25,12 +25,21 @@ class Estimate:
     seconds_90: float
 
 
-def estimate(difficulty: Difficulty, *, hashes_per_second: float | None = None) -> Estimate:
+def estimate(
+    difficulty: Difficulty,
+    *,
+    threads: int | None = None,
+    hashes_per_second: float | None = None,
+) -> Estimate:
     """Foretell the cost of ``difficulty`` at a hash rate, by default that of short mail here.
 
-    Without a rate the machine is timed for 50 ms.
+    Without a rate, so many threads of this machine are timed for 50 ms, as many as ``mint``
+    would take. The bound is for luck: the load of a busy machine comes on top.
     """
-    rate = hash_rate() if hashes_per_second is None else hashes_per_second
+    if hashes_per_second is None:
+        rate = hash_rate(threads=useful_threads(difficulty, threads))
+    else:
+        rate = hashes_per_second
     if not rate > 0:
         raise ValueError(f"a hash rate is above zero, not {rate}")
     mean = expected_hashes(difficulty)
@@ -44,6 +53,8 @@ def estimate(difficulty: Difficulty, *, hashes_per_second: float | None = None) 
 def hash_rate(
     data_length: int = _USUAL_LENGTH,
     *,
+    threads: int | None = None,
+    kernel: str | None = None,
     seconds: float = _CALIBRATION_SECONDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
@@ -61,7 +72,7 @@ def hash_rate(
     data = bytes(data_length)
     start = clock()
     try:
-        mint(data, _OUT_OF_REACH, cancel=time_is_up)
+        solve(data, _OUT_OF_REACH, threads=threads, kernel=kernel, cancel=time_is_up)
     except MintCancelled as stopped:
         return stopped.hashes / max(elapsed, _SHORTEST_TIME)
     raise AssertionError("found two equal SHA-256 digests")

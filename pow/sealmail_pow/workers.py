@@ -14,6 +14,7 @@ async def mint_off_loop(
     data: Buffer,
     difficulty: Difficulty,
     *,
+    threads: int | None = None,
     deterministic: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Stamp:
@@ -22,8 +23,8 @@ async def mint_off_loop(
     ``progress`` is called on the loop. Cancelling the task stops the search within
     milliseconds.
     """
-    # A thread, not a process: the interpreter hands the loop its turn every few milliseconds,
-    # hashing large data frees the interpreter, and 8 MiB need not be copied anywhere.
+    # A thread, not a process: the search in C leaves the interpreter to the loop, the one in
+    # Python hands the loop its turn every few milliseconds, and 8 MiB need not be copied anywhere.
     loop = asyncio.get_running_loop()
     abandoned = threading.Event()
 
@@ -36,6 +37,7 @@ async def mint_off_loop(
             mint,
             data,
             difficulty,
+            threads=threads,
             deterministic=deterministic,
             progress=None if progress is None else report,
             cancel=abandoned.is_set,

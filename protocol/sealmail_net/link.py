@@ -27,6 +27,8 @@ MAX_UNSENT = 64 * 1024
 IDLE_SECONDS = 60.0
 # A deadline moves on only for this many bytes: one byte a minute is no progress.
 _PROGRESS = 1024
+# Events that wait already are handed out this many in a row before others have their turn.
+_TURN = 4
 # How long the last words may take to leave, and the handshake that ends TLS.
 _LINGER_SECONDS = 5.0
 
@@ -73,6 +75,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self._failure: NetworkError | ProtocolError | None = None
         self._received = 0
         self._unread = 0
+        self._at_once = 0
         self._closing = False
 
     # Called by the event loop.
@@ -128,18 +131,29 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
 
     async def next_event(self, awaited: str = "a command") -> EventT:
         """Return the next event; ``awaited`` says in a ``Timeout`` what did not come."""
-        # One peer's pipelined commands must not keep the loop from the others.
-        await asyncio.sleep(0)
+        event = self._take_event()
+        if event is not None:
+            # One peer's pipelined commands must not keep the loop from the others.
+            self._at_once += 1
+            if self._at_once % _TURN == 0:
+                await asyncio.sleep(0)
+            return event
         loop = asyncio.get_running_loop()
         deadline, counted = loop.time() + self.idle_seconds, self._received
         while (event := self._take_event()) is None:
             if self._received - counted >= _PROGRESS:
                 deadline, counted = loop.time() + self.idle_seconds, self._received
+            # A timer that only wakes: asyncio.timeout costs as much as reading the event.
+            timer = loop.call_at(deadline, self._arrived.set)
             try:
-                async with asyncio.timeout_at(deadline):
-                    await self._arrived.wait()
-            except TimeoutError:
-                raise Timeout(self.peer, awaited) from None
+                await self._arrived.wait()
+            finally:
+                timer.cancel()
+            if loop.time() >= deadline and self._received - counted < _PROGRESS:
+                event = self._take_event()
+                if event is None:
+                    raise Timeout(self.peer, awaited)
+                return event
         return event
 
     def write(self, data: bytes) -> None:

@@ -18,7 +18,8 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     # A ticket's key outlives the session and would open it again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    context.load_cert_chain(certificate, key)
+    # Without it a locked key would be asked for at the terminal, and the server wait for ever.
+    context.load_cert_chain(certificate, key, password=lambda: "")
     return context
 
 

@@ -18,6 +18,9 @@ MAX_SERVERS = 16
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _ONION = re.compile(r"[a-z2-7]{56}")
+# What resolvers take for a number of an IPv4 address, in any of its old spellings.
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+MAX_NAME = 253
 
 
 class Network(Enum):
@@ -124,12 +127,11 @@ class Transport:
 def _canonical_host(text: str) -> str:
     if text.startswith("[") and text.endswith("]"):
         return str(_ipv6(text[1:-1]))
-    host = text.lower()
-    if re.fullmatch(r"[0-9.]+", host):
+    # IDNA maps other scripts' digits and dots to ours, so what a name is shows only behind it.
+    host = _dns_name(text)
+    if _NUMBER.fullmatch(host.rpartition(".")[2]):
         return str(ipaddress.IPv4Address(host))
-    if host.endswith(".onion"):
-        return _onion(host)
-    return _dns_name(host)
+    return _onion(host) if host.endswith(".onion") else host
 
 
 def _ipv6(text: str) -> ipaddress.IPv6Address:
@@ -153,6 +155,8 @@ def _onion(host: str) -> str:
 
 
 def _dns_name(text: str) -> str:
+    if len(text) > MAX_NAME:
+        raise ValueError(f"a host name of {len(text)} characters")
     name = text
     if not text.isascii():
         try:
@@ -160,6 +164,6 @@ def _dns_name(text: str) -> str:
         except idna.IDNAError as error:
             raise ValueError(f"{text!r} is not a host name: {error}") from None
     name = name.lower()
-    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in name.split(".")):
+    if len(name) > MAX_NAME or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         raise ValueError(f"{text!r} is not a host name")
     return name

@@ -18,6 +18,7 @@ from sealmail_protocol.blocks import (
     KeyAnnouncement,
     MessageAnnouncement,
     TextBlock,
+    type_named,
 )
 from sealmail_protocol.dates import parse_date
 from sealmail_protocol.errors import InvalidBlock, Refusal
@@ -32,10 +33,6 @@ _MAILBOX = re.compile(r"[0-9A-Za-z]{1,16}")
 _VERSION = re.compile(r"[0-9]{1,9}")
 _SIZE = re.compile(r"[1-9][0-9]{0,9}")
 _DATA_LINE = re.compile(rb"(?:\A|\n)data: [^\n]*(?:\n|\Z)", re.IGNORECASE)
-_TYPE_NAMES = {
-    **{str(kind): kind for kind in BlockType},
-    "acknowledgement": BlockType.ACKNOWLEDGMENT,
-}
 
 T = TypeVar("T")
 
@@ -171,11 +168,12 @@ _PLAIN_PARSERS: dict[
 def _type_of(fields: Fields) -> BlockType:
     """Return the type, and check the Version line that stands beside it in every block."""
     name = fields.one("Type")
-    if name not in _TYPE_NAMES:
+    kind = type_named(name)
+    if kind is None:
         raise InvalidBlock(Refusal.FORM, f"unknown type {name[:40]!r}")
     if not _VERSION.fullmatch(fields.one("Version")):
         raise InvalidBlock(Refusal.FORM, "Version is not a whole number")
-    return _TYPE_NAMES[name]
+    return kind
 
 
 def _refuse_data_line(fields: Fields) -> None:

@@ -1,7 +1,9 @@
 """The five kinds of blocks as values.
 
 A block is its lines: every value keeps them as they came, so that relaying changes nothing,
-and beside them what they say, read once by ``block_codec``.
+and beside them what they say, read once by ``block_codec``. What depends on the type alone, the
+stamped bytes and the key that the content asks for, each type tells of itself. A further type is
+a class here, a parser in ``block_codec`` and a row in ``policy``.
 """
 
 from dataclasses import dataclass, field
@@ -11,8 +13,23 @@ from typing import ClassVar
 
 from sealmail_pow import Difficulty, Stamp
 from sealmail_protocol.addresses import Transport
-from sealmail_protocol.keys import AckHash, BlockKey, KeyId
+from sealmail_protocol.keys import (
+    AckHash,
+    BlockKey,
+    KeyId,
+    acknowledgment_key,
+    address_key,
+    data_key,
+    mailbox_key,
+)
 from sealmail_protocol.signed_text import SignedText
+from sealmail_protocol.stamps import (
+    acknowledgment_challenge,
+    claim_challenge,
+    data_challenge_prefix,
+    key_challenge,
+    message_challenge,
+)
 
 
 class BlockType(StrEnum):
@@ -23,6 +40,18 @@ class BlockType(StrEnum):
     MESSAGE_ANNOUNCEMENT = "message-announcement"
     ACKNOWLEDGMENT = "acknowledgment"
     DATA = "data"
+
+
+# An original reads both spellings.
+_OTHER_NAMES = {"acknowledgement": BlockType.ACKNOWLEDGMENT}
+
+
+def type_named(name: str) -> BlockType | None:
+    """Return the type that a ``Type`` line names, exactly in lower case, if it names one."""
+    return _BY_NAME.get(name)
+
+
+_BY_NAME = {**{str(kind): kind for kind in BlockType}, **_OTHER_NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +70,16 @@ class KeyAnnouncement:
     tokens_accepted_since: datetime | None
     signed: SignedText = field(repr=False)
 
+    @property
+    def challenge(self) -> bytes:
+        """Return the stamped bytes."""
+        return key_challenge(self.signed.content[1:])
+
+    @property
+    def own_key(self) -> None:
+        """Return nothing: its key is a fingerprint, which only a verifier can tell."""
+        return
+
 
 @dataclass(frozen=True, slots=True)
 class AddressClaim:
@@ -53,6 +92,16 @@ class AddressClaim:
     key_id: KeyId
     address: str
     signed: SignedText = field(repr=False)
+
+    @property
+    def challenge(self) -> bytes:
+        """Return the stamped bytes."""
+        return claim_challenge(self.date, self.key_id, self.address)
+
+    @property
+    def own_key(self) -> BlockKey:
+        """Return the key under which its content belongs."""
+        return address_key(self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +125,16 @@ class MessageAnnouncement:
     message_hash: BlockKey
     token: BypassToken | None
 
+    @property
+    def challenge(self) -> bytes:
+        """Return the stamped bytes, which a bypass token signs as well."""
+        return message_challenge(self.recipient, self.message_hash, self.date, self.data_blocks)
+
+    @property
+    def own_key(self) -> BlockKey:
+        """Return the key under which its content belongs."""
+        return mailbox_key(self.mailbox, self.recipient)
+
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgment:
@@ -86,6 +145,16 @@ class Acknowledgment:
     date: datetime
     stamp: Stamp
     secret: AckHash
+
+    @property
+    def challenge(self) -> bytes:
+        """Return the stamped bytes."""
+        return acknowledgment_challenge(self.date, self.secret)
+
+    @property
+    def own_key(self) -> BlockKey:
+        """Return the key under which its content belongs."""
+        return acknowledgment_key(self.secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +175,21 @@ class DataBlock:
     type: ClassVar[BlockType] = BlockType.DATA
     header: DataHeader
     data: bytes = field(repr=False)
+
+    @property
+    def stamp(self) -> Stamp:
+        """Return the stamp in its header."""
+        return self.header.stamp
+
+    @property
+    def challenge(self) -> bytes:
+        """Return the stamped bytes."""
+        return data_challenge_prefix(self.header.date) + self.data
+
+    @property
+    def own_key(self) -> BlockKey:
+        """Return the key under which its content belongs."""
+        return data_key(self.data)
 
 
 TextBlock = KeyAnnouncement | AddressClaim | MessageAnnouncement | Acknowledgment

@@ -3,21 +3,24 @@
 import re
 from dataclasses import dataclass, field
 
-from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.blocks import BlockType, type_named
 from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.fields import PaddingFilter
-from sealmail_protocol.policy import BLOCK_POLICY, HARD_DATA, HARD_TEXT_BODY, UNKNOWN_BODY
+from sealmail_protocol.policy import (
+    BLOCK_POLICY,
+    FULL_MAILBOX_ANSWER,
+    HARD_DATA,
+    HARD_TEXT_BODY,
+    UNKNOWN_BODY,
+)
 from sealmail_protocol.receive_buffer import ReceiveBuffer
 
 _TYPE = re.compile(rb"type: ([a-z-]{1,40})", re.IGNORECASE)
 _DATA = re.compile(rb"data: ([1-9][0-9]{0,18})", re.IGNORECASE)
 # Post-To lines at the head of a proxied body come on top of the block.
 _POST_TO_ROOM = 64 * 1024
-_BODY_LIMITS = {str(kind).encode(): row.body_size for kind, row in BLOCK_POLICY.items()} | {
-    b"acknowledgement": BLOCK_POLICY[BlockType.ACKNOWLEDGMENT].body_size
-}
 # Bytes of data handed on at once: enough to be cheap, little enough to keep memory flat.
-_CHUNK = 256 * 1024
+_CHUNK = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,22 @@ BODY_ENDS = (TextBody, OversizedBody, DataEnded)
 
 
 class BodyReader:
-    """Reads one body from a buffer; after an event of ``BODY_ENDS`` it is spent."""
+    """Reads one body from a buffer; after an event of ``BODY_ENDS`` it is spent.
 
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-        self._kept = 0
-        self._seen = 0
+    An ``answer`` to a GET may be a whole mailbox or all claims for an address; what is posted
+    may not.
+    """
+
+    def __init__(self, *, answer: bool = False) -> None:
+        self._answer = answer
+        self._hard_limit = (FULL_MAILBOX_ANSWER if answer else HARD_TEXT_BODY) + _POST_TO_ROOM
         self._limit = UNKNOWN_BODY
-        self._type: bytes | None = None
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._seen = 0
+        self._oversized = False
+        self._typed = False
+        self._is_data = False
         self._padding = PaddingFilter()
         self._data_left: int | None = None
 
@@ -83,38 +94,51 @@ class BodyReader:
     def take_line(self, line: bytes) -> BodyEvent | None:
         """Take one line of the body; used for a first line that was read to know what comes."""
         self._seen += len(line) + 2
-        if self._seen > HARD_TEXT_BODY + _POST_TO_ROOM:
-            raise ProtocolError(f"a text body of more than {HARD_TEXT_BODY} bytes")
+        if self._seen > self._hard_limit:
+            raise ProtocolError(f"a text body of more than {self._hard_limit} bytes")
         if line.lower() == b"endblock":
-            if self._kept > self._limit:
-                return OversizedBody(self._kept)
-            return TextBody(tuple(self._lines))
+            return OversizedBody(self._size) if self._oversized else TextBody(tuple(self._lines))
         if not self._padding.keeps(line):
             return None
-        self._note_type(line)
-        self._kept += len(line) + 2
-        if self._kept <= self._limit:
-            self._lines.append(line)
-        else:
-            self._lines.clear()
-        return self._start_of_data(line)
+        if not self._typed:
+            self._note_type(line)
+        self._keep(line)
+        return self._start_of_data(line) if self._is_data else None
 
     def _note_type(self, line: bytes) -> None:
         """Let the first Type line set the limit; a bundle has many, all of one type."""
-        match = _TYPE.fullmatch(line) if self._type is None else None
-        if match:
-            self._type = match[1]
-            self._limit = _BODY_LIMITS.get(match[1], UNKNOWN_BODY)
-            if self._limit < HARD_TEXT_BODY:
-                self._limit += _POST_TO_ROOM
+        match = _TYPE.fullmatch(line)
+        if not match:
+            return
+        self._typed = True
+        kind = type_named(match[1].decode())
+        self._is_data = kind is BlockType.DATA
+        if kind is None:
+            return
+        policy = BLOCK_POLICY[kind]
+        if self._answer and policy.separator:
+            self._limit = FULL_MAILBOX_ANSWER
+        else:
+            self._limit = min(policy.body_size + _POST_TO_ROOM, HARD_TEXT_BODY)
+
+    def _keep(self, line: bytes) -> None:
+        self._size += len(line) + 2
+        # For good: a Type line that comes late must not revive a body whose head is gone.
+        self._oversized = self._oversized or self._size > self._limit
+        if self._oversized:
+            self._lines.clear()
+        else:
+            self._lines.append(line)
 
     def _start_of_data(self, line: bytes) -> DataStarted | None:
-        match = _DATA.fullmatch(line) if self._type == b"data" else None
+        match = _DATA.fullmatch(line)
         if not match:
             return None
         size = int(match[1])
-        if size > HARD_DATA or self._kept > self._limit:
-            raise ProtocolError(f"a data block of {size} bytes or an endless header")
+        if self._oversized:
+            raise ProtocolError(f"more than {self._limit} bytes of lines before data")
+        if size > HARD_DATA:
+            raise ProtocolError(f"a data block of {size} bytes")
         self._data_left = size
         return DataStarted(tuple(self._lines), size)
 

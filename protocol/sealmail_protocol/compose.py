@@ -1,6 +1,7 @@
 """Making blocks: the texts that are signed, and the blocks of plain lines.
 
-Each function ends in the parser that every reader uses, so nothing is made that is refused.
+Blocks of plain lines come out of the parser that every reader uses; of a text that is still to
+be signed, the fields are checked.
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from sealmail_protocol.blocks import (
     MessageAnnouncement,
 )
 from sealmail_protocol.dates import format_date
+from sealmail_protocol.fields import Fields, is_line
 from sealmail_protocol.keys import AckHash, BlockKey, KeyId
 from sealmail_protocol.stamps import key_challenge
 
@@ -63,22 +65,23 @@ class KeyText:
 
     def stamped(self, stamp: Stamp) -> str:
         """Return the text to clear-sign."""
-        return "\n".join((f"ProofOfWork: {stamp}", *self.lines, ""))
+        lines = (f"ProofOfWork: {stamp}", *self.lines)
+        _check_fields(lines[: lines.index("")])
+        return "\n".join((*lines, ""))
 
 
 def claim_text(date: datetime, stamp: Stamp, key_id: KeyId, address: str) -> str:
     """Return the text of an address-claim, to be clear-signed."""
-    return "\n".join(
-        (
-            f"Type: {BlockType.ADDRESS_CLAIM}",
-            f"Version: {BLOCK_VERSION}",
-            f"Date: {format_date(date)}",
-            f"ProofOfWork: {stamp}",
-            f"Keyid: {key_id}",
-            f"Address: {address}",
-            "",
-        )
+    lines = (
+        f"Type: {BlockType.ADDRESS_CLAIM}",
+        f"Version: {BLOCK_VERSION}",
+        f"Date: {format_date(date)}",
+        f"ProofOfWork: {stamp}",
+        f"Keyid: {key_id}",
+        f"Address: {address}",
     )
+    _check_fields(lines)
+    return "\n".join((*lines, ""))
 
 
 def make_acknowledgment(date: datetime, stamp: Stamp, secret: AckHash) -> Acknowledgment:
@@ -118,6 +121,14 @@ def make_data_header(date: datetime, stamp: Stamp, size: int) -> DataHeader:
     """Return the lines of a data block of ``size`` bytes."""
     head = _head(BlockType.DATA, date)
     return parse_data_header((*head, f"ProofOfWork: {stamp}", f"Data: {size}"))
+
+
+def _check_fields(lines: Sequence[str]) -> None:
+    """Refuse, before somebody signs it, a value that would not stand as one line."""
+    for line in lines:
+        if not is_line(line):
+            raise ValueError(f"not one line: {line[:60]!r}")
+    Fields.parse(lines)
 
 
 def _head(kind: BlockType, date: datetime) -> tuple[str, str, str]:

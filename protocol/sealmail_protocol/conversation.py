@@ -2,18 +2,21 @@
 
 Bytes go in by ``receive_data``, events come out of ``next_event`` until it returns ``None``;
 anything else it raises than ``ProtocolError`` is a bug. After ``ProtocolError`` or ``Closed``
-the conversation is over.
+the conversation is over, and says so again to whoever asks. ``send`` refuses by ``ValueError``
+what would not be one line of the protocol.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from sealmail_protocol import commands
 from sealmail_protocol.bodies import BODY_ENDS, BodyEvent, BodyReader, TextBody
-from sealmail_protocol.commands import BodyCommand, Command, StartTls, parse_command
+from sealmail_protocol.command_codec import parse_command
+from sealmail_protocol.commands import BodyCommand, Command, StartTls
 from sealmail_protocol.errors import ProtocolError
-from sealmail_protocol.fields import join_lines
+from sealmail_protocol.fields import as_line, is_line, join_lines
 from sealmail_protocol.receive_buffer import ReceiveBuffer
 from sealmail_protocol.replies import (
     REFUSALS,
@@ -28,8 +31,9 @@ from sealmail_protocol.replies import (
 
 # Another protocol's client, driven here by an attacker's page, shows itself by nonsense.
 MAX_INVALID = 3
-# Lines of CAPABILITIES, QUEUE and the like.
+# CAPABILITIES, QUEUE and the like: lines, and bytes of them.
 MAX_LISTING = 100_000
+MAX_LISTING_SIZE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,15 @@ ServerEvent = Command | Invalid | Closed | BodyEvent
 ClientEvent = LineReply | Listing | Closed | BodyEvent
 
 
-class _Side:
-    """What both sides share: the buffer and the gap between PROCEED and TLS."""
+EventT = TypeVar("EventT")
+
+
+class _Side(Generic[EventT]):
+    """What both sides share: the buffer, the gap between PROCEED and TLS, and the end."""
 
     def __init__(self, *, encrypted: bool) -> None:
         self.encrypted = encrypted
+        self._broken: ProtocolError | None = None
         self._buffer = ReceiveBuffer()
         self._ended = False
         self._awaiting_tls = False
@@ -61,10 +69,26 @@ class _Side:
 
     def receive_data(self, data: bytes) -> None:
         """Take what the socket gave; ``b""`` means that the peer has ended."""
+        if self._broken is not None:
+            return
         if self._awaiting_tls and data:
-            raise ProtocolError("plaintext where the TLS handshake belongs")
+            self._broken = ProtocolError("plaintext where the TLS handshake belongs")
+            raise self._broken
         self._ended = self._ended or not data
         self._buffer.feed(data)
+
+    def next_event(self) -> EventT | None:
+        """Return what was said next, or the end; ``None`` when more bytes are needed."""
+        if self._broken is not None:
+            raise ProtocolError(str(self._broken))
+        try:
+            return self._advance()
+        except ProtocolError as error:
+            self._broken = error
+            raise
+
+    def _advance(self) -> EventT | None:
+        raise NotImplementedError
 
     def tls_started(self) -> None:
         """Note that the handshake is done: what comes now came through TLS."""
@@ -95,7 +119,7 @@ class _Side:
         return Closed()
 
 
-class ServerConversation(_Side):
+class ServerConversation(_Side[ServerEvent]):
     """The server's side: commands and bodies in, answers out."""
 
     def __init__(self, *, encrypted: bool = False) -> None:
@@ -106,8 +130,7 @@ class ServerConversation(_Side):
         """Note that TLS comes at once, without STARTTLS."""
         self._await_tls()
 
-    def next_event(self) -> ServerEvent | None:
-        """Return the next command, part of a body, invalid line or end; else ``None``."""
+    def _advance(self) -> ServerEvent | None:
         if self._body is not None:
             event = self._next_body_event()
             return event if event is not None else self._end()
@@ -129,8 +152,8 @@ class ServerConversation(_Side):
     def send(self, reply: LineReply | Listing) -> bytes:
         """Return the bytes of an answer."""
         if isinstance(reply, Listing):
-            return join_lines((*reply.lines, "EndBlock"))
-        return f"{reply}\r\n".encode()
+            return _checked_lines(reply.lines) + join_lines(("EndBlock",))
+        return _checked_lines((str(reply),))
 
     def send_block(self, lines: Sequence[str]) -> bytes:
         """Return the bytes of a text block as the answer to a GET."""
@@ -141,13 +164,14 @@ class ServerConversation(_Side):
         return join_lines(lines)
 
 
-class ClientConversation(_Side):
+class ClientConversation(_Side[ClientEvent]):
     """The client's side: commands out, answers in, in the order of the commands."""
 
     def __init__(self, *, encrypted: bool = False) -> None:
         super().__init__(encrypted=encrypted)
         self._expected: deque[_Answer] = deque([_banner])
         self._listing: list[str] | None = None
+        self._listed = 0
 
     @property
     def waiting(self) -> int:
@@ -160,8 +184,13 @@ class ClientConversation(_Side):
             raise ProtocolError("a secret would travel in clear: STARTTLS first")
         if isinstance(command, StartTls) and (self._expected or self.encrypted):
             raise ProtocolError("STARTTLS while an answer is awaited, or inside TLS")
-        self._expected.append(_ANSWERS.get(type(command), _word))
-        return f"{command}\r\n".encode()
+        if self._awaiting_tls or _proceed in self._expected:
+            raise ProtocolError("a command between STARTTLS and the handshake")
+        line = str(command).encode()
+        if type(parse_command(line)) is not type(command):
+            raise ValueError(f"{type(command).__name__} would be read as another command")
+        self._expected.append(_ANSWERS.get(type(command), _done))
+        return line + b"\r\n"
 
     def send_text_body(self, lines: Sequence[str]) -> bytes:
         """Return the bytes of a text body behind a command that takes one."""
@@ -176,8 +205,7 @@ class ClientConversation(_Side):
         super().tls_started()
         self._expected.append(_encrypted)
 
-    def next_event(self) -> ClientEvent | None:
-        """Return the next answer or part of one, or the end; else ``None``."""
+    def _advance(self) -> ClientEvent | None:
         while True:
             if self._body is not None:
                 event: ClientEvent | None = self._next_body_event()
@@ -196,7 +224,8 @@ class ClientConversation(_Side):
     def _answer(self, line: bytes) -> ClientEvent | None:
         if not self._expected:
             raise ProtocolError("an answer to nothing")
-        text = line.decode(errors="replace")
+        # Answers are shown and logged, so they may not steer a terminal.
+        text = as_line(line.decode(errors="replace"))
         kind = self._expected[0]
         if kind is _listing:
             return self._listing_line(text)
@@ -212,7 +241,7 @@ class ClientConversation(_Side):
         return reply
 
     def _first_block_line(self, line: bytes) -> BodyEvent | None:
-        body = BodyReader()
+        body = BodyReader(answer=True)
         event = body.take_line(line)
         if not isinstance(event, BODY_ENDS):
             self._body = body
@@ -225,19 +254,43 @@ class ClientConversation(_Side):
         lines = self._listing = self._listing if self._listing is not None else []
         if text.lower() == "endblock":
             self._expected.popleft()
-            self._listing = None
+            self._listing, self._listed = None, 0
             return Listing(tuple(lines))
-        if len(lines) >= MAX_LISTING:
-            raise ProtocolError(f"a listing of more than {MAX_LISTING} lines")
+        self._listed += len(text)
+        if len(lines) >= MAX_LISTING or self._listed > MAX_LISTING_SIZE:
+            raise ProtocolError(
+                f"a listing beyond {MAX_LISTING} lines or {MAX_LISTING_SIZE} bytes"
+            )
         lines.append(text)
         return None
+
+
+def _checked_lines(lines: Sequence[str]) -> bytes:
+    """Return lines of an answer, none of which may end it or begin another."""
+    for line in lines:
+        if not is_line(line) or line.lower() == "endblock":
+            raise ValueError(f"not a line of an answer: {line[:60]!r}")
+    return join_lines(lines)
 
 
 _Answer = Callable[[str], LineReply]
 
 
-def _word(text: str) -> Word:
-    return Word(text)
+def _word_or_refusal(success: Word) -> _Answer:
+    """Make the reader of an answer that is one word, or a refusal."""
+
+    def read(text: str) -> Word:
+        word = Word(text)
+        if word is not success and word not in REFUSALS:
+            raise ValueError(f"not {success}")
+        return word
+
+    return read
+
+
+_done = _word_or_refusal(Word.DONE)
+_proceed = _word_or_refusal(Word.PROCEED)
+_goodbye = _word_or_refusal(Word.GOODBYE)
 
 
 def _banner(text: str) -> Banner:
@@ -268,7 +321,11 @@ def _listing(text: str) -> Word:
     return Word(text)
 
 
+# Every other command is answered DONE or a refusal.
 _ANSWERS: dict[type[Command], _Answer] = {
+    commands.StartTls: _proceed,
+    commands.Quit: _goodbye,
+    commands.Shutdown: _goodbye,
     commands.GetServer: _block,
     commands.GetEntangled: _block,
     commands.GetProxy: _block,

@@ -11,11 +11,11 @@ def parse_date(text: str) -> datetime:
     """Read a date; a wrong form or an impossible day is a ``ValueError``."""
     if not _DATE.fullmatch(text):
         raise ValueError("not a date of the form YYYY-MM-DDTHH:MM:SSZ")
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return datetime.fromisoformat(text)
 
 
 def format_date(moment: datetime) -> str:
     """Write ``moment``, which must carry a time zone, in the form of the protocol."""
     if moment.tzinfo is None:
         raise ValueError("a date without time zone")
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ").rjust(DATE_LENGTH, "0")
+    return moment.astimezone(UTC).isoformat(timespec="seconds").removesuffix("+00:00") + "Z"

@@ -28,6 +28,9 @@ class InvalidBlock(Exception):
     """A block that breaks a rule; ``code`` is for verdicts, ``reason`` for people."""
 
     def __init__(self, code: Refusal, reason: str) -> None:
-        super().__init__(f"{code}: {reason}")
+        super().__init__(code, reason)
         self.code = code
         self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.reason}"

@@ -1,11 +1,11 @@
 """The lines all blocks are made of: decoding, padding, and ``Name: value`` fields.
 
-Limits are decided here and in ``policy``; what a field means is decided in ``block_codec``.
+docs/formats.md §2.1. What a field means is decided in ``block_codec``.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sealmail_protocol.errors import InvalidBlock, Refusal
 
@@ -17,12 +17,23 @@ SIGNATURE_BEGIN = "-----BEGIN PGP SIGNATURE-----"
 SIGNATURE_END = "-----END PGP SIGNATURE-----"
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63}): (\S(?:.*\S)?)")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\u2028\u2029\x80-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+# Text that was not decoded from UTF-8 may hold halves of characters, too.
+_UNFIT = re.compile(rf"{_CONTROL.pattern}|[\ud800-\udfff]")
 
-# Lines that an original server takes for its own queue records and refuses.
-FORBIDDEN_FIELDS = frozenset(
-    {"storetype", "storekeyid", "loginuser", "embargo", "replogin-user", "replogin-auth"}
-)
+# Names that no line of a block may have, and why.
+FORBIDDEN_FIELDS = {
+    **dict.fromkeys(
+        ("storetype", "storekeyid", "loginuser", "embargo", "replogin-user", "replogin-auth"),
+        "which original servers take for a record of their own",
+    ),
+    **dict.fromkeys(
+        # Unsigned padding was removed before; an original strips it from signed text as well,
+        # and reads a Post-To line of any block that it forwards as one more target.
+        ("padding", "post-to"),
+        "which belongs to the wire and not into a block",
+    ),
+}
 # Lines that mark the wire's structure, never a block's content.
 _MARKERS = frozenset({"endblock", "nextmessage", "nextclaim"})
 
@@ -70,7 +81,12 @@ def field_name(line: str) -> str | None:
 
 def is_line(text: str) -> bool:
     """Return whether ``text`` can travel as one line without changing what surrounds it."""
-    return not _CONTROL.search(text) and len(text.encode(errors="replace")) <= MAX_LINE
+    return not _UNFIT.search(text) and len(text.encode()) <= MAX_LINE
+
+
+def as_line(text: str) -> str:
+    """Return ``text`` fit to be sent, logged or shown: what no line may hold becomes ``?``."""
+    return _UNFIT.sub("?", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +94,15 @@ class Fields:
     """The fields of a block, in order; names compare without case."""
 
     pairs: tuple[tuple[str, str], ...]
+    _values: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Every block is asked for a dozen names, and an announcement may have thousands of lines.
+        values: dict[str, list[str]] = {}
+        for name, value in self.pairs:
+            values.setdefault(name.lower(), []).append(value)
+        listed = {name: tuple(found) for name, found in values.items()}
+        object.__setattr__(self, "_values", listed)
 
     @classmethod
     def parse(cls, lines: Iterable[str]) -> "Fields":
@@ -100,7 +125,7 @@ class Fields:
 
     def every(self, name: str) -> tuple[str, ...]:
         """Return the values of a field that may be repeated, in order."""
-        return tuple(value for key, value in self.pairs if key.lower() == name.lower())
+        return self._values.get(name.lower(), ())
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self.pairs)
@@ -119,7 +144,7 @@ def _decode_line(raw: bytes) -> str:
         raise InvalidBlock(Refusal.FORM, f"the marker {line} inside a block")
     name = field_name(line)
     if name in FORBIDDEN_FIELDS:
-        raise InvalidBlock(Refusal.FORM, f"a {name} line, which original servers refuse")
+        raise InvalidBlock(Refusal.FORM, f"a {name} line, {FORBIDDEN_FIELDS[name]}")
     return line
 
 

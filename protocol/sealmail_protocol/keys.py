@@ -61,6 +61,9 @@ class AckHash(_Hash160):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        return "AckHash(...)"
+
 
 def announcement_key(key_id: KeyId) -> BlockKey:
     """Return where the key-announcement of ``key_id`` is stored: under its fingerprint."""

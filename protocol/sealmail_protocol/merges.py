@@ -16,7 +16,7 @@ from sealmail_protocol.blocks import (
 )
 from sealmail_protocol.canonical import block_digest, data_digest
 from sealmail_protocol.keys import BlockKey, KeyId
-from sealmail_protocol.stamps import challenge, stamp_bits
+from sealmail_protocol.stamps import stamp_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Standing:
 
 def announcement_identity(entry: MessageAnnouncement) -> tuple[bytes, bytes]:
     """Return what makes two announcements the same mail: stamped bytes and token."""
-    return challenge(entry), entry.token.raw if entry.token else b""
+    return entry.challenge, entry.token.raw if entry.token else b""
 
 
 def merge_acknowledgments(first: Acknowledgment, second: Acknowledgment) -> Acknowledgment:
@@ -85,10 +85,14 @@ def merge_announcements(
     for entry in (*first, *second):
         identity = announcement_identity(entry)
         held = merged.get(identity)
-        if held is None or _standing(entry).outbids(_standing(held)):
+        if held is None or _bid(entry).outbids(_bid(held)):
             merged[identity] = entry
     return merged
 
 
-def _standing(block: AddressClaim | MessageAnnouncement | Acknowledgment) -> Standing:
-    return Standing(block.date, block_digest(block), bits=stamp_bits(block))
+def _standing(block: AddressClaim | Acknowledgment) -> Standing:
+    return Standing(block.date, block_digest(block))
+
+
+def _bid(entry: MessageAnnouncement) -> Standing:
+    return Standing(entry.date, block_digest(entry), bits=stamp_bits(entry))

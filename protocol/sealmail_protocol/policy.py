@@ -48,6 +48,10 @@ HARD_TEXT_BODY = 16 * MIB
 HARD_DATA = 16 * MIB
 # A body whose type is not known yet, and the lines of a data block before its bytes.
 UNKNOWN_BODY = 64 * KIB
+MAILBOX_SIZE = 16 * MIB
+# A full mailbox on its way to its owner: a separator of 13 bytes stands between entries, and
+# none of them has less than 250 bytes.
+FULL_MAILBOX_ANSWER = MAILBOX_SIZE + MAILBOX_SIZE // 16
 
 MAX_FUTURE = timedelta(hours=24)
 MAX_FUTURE_REPLICATED = timedelta(hours=48)
@@ -79,7 +83,11 @@ class Merge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BlockPolicy:
-    """One row of the block table; ``body_size`` bounds a whole bundle."""
+    """One row of the block table.
+
+    ``body_size`` bounds a whole body; where several blocks may stand in one, ``separator`` is
+    the line between them.
+    """
 
     size: int
     body_size: int
@@ -90,6 +98,7 @@ class BlockPolicy:
     reader: Reader
     max_age: timedelta
     merge: Merge
+    separator: str | None = None
 
 
 BLOCK_POLICY: dict[BlockType, BlockPolicy] = {
@@ -114,6 +123,7 @@ BLOCK_POLICY: dict[BlockType, BlockPolicy] = {
         reader=Reader.ANYONE,
         max_age=timedelta(days=10),
         merge=Merge.NEWEST_OF_EACH_KEYID,
+        separator="NextClaim",
     ),
     BlockType.MESSAGE_ANNOUNCEMENT: BlockPolicy(
         size=1 * MIB,
@@ -125,6 +135,7 @@ BLOCK_POLICY: dict[BlockType, BlockPolicy] = {
         reader=Reader.RECIPIENT,
         max_age=timedelta(days=10),
         merge=Merge.SET,
+        separator="NextMessage",
     ),
     BlockType.ACKNOWLEDGMENT: BlockPolicy(
         size=1 * KIB,
@@ -149,7 +160,6 @@ BLOCK_POLICY: dict[BlockType, BlockPolicy] = {
         merge=Merge.NEWEST,
     ),
 }
-MAILBOX_SIZE = 16 * MIB
 
 
 class Role(Enum):

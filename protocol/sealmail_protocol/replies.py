@@ -9,13 +9,15 @@ from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.errors import Refusal
-from sealmail_protocol.fields import is_line
+from sealmail_protocol.fields import as_line
 from sealmail_protocol.keys import BlockKey
 
 PROTOCOL_VERSION = 1
 _BANNER = re.compile(r"(?:.*\s)?CONFIDANT MAIL SERVER PROTOCOL ([0-9]{1,9}) (.{1,400})")
 # A verdict's text is for people; longer ones are cut, never refused.
 MAX_VERDICT_TEXT = 200
+_POST_TO_LINE = re.compile(r"[1-9][0-9]{0,2}")
+_QUEUE_CODE = re.compile(r"-|[a-z]{1,16}")
 
 
 class Word(StrEnum):
@@ -114,25 +116,25 @@ class Refused:
 
 Verdict = Accepted | Pending | Refused
 _WORST_FIRST = (Refused, Pending, Accepted)
+_ACCEPTED = {str(verdict): verdict for verdict in (Accepted(), Accepted(degraded=True))}
 
 
 def parse_verdict(line: str) -> Verdict:
     """Read a verdict line; ``ValueError`` if it is none (``NOT FOUND`` is a ``Word``)."""
-    word, _, rest = line.partition(" ")
-    if word == "ACCEPTED" and rest in ("", "degraded"):
-        return Accepted(rest == "degraded")
+    word, space, rest = line.partition(" ")
+    if line in _ACCEPTED:
+        return _ACCEPTED[line]
     if word == "PENDING":
-        return Pending(Difficulty.parse(rest) if rest else None)
+        return Pending(Difficulty.parse(rest) if space else None)
     if word == "REFUSED":
         code, _, text = rest.partition(" ")
-        return Refused(Refusal(code), text)
+        return refused(Refusal(code), text)
     raise ValueError("not a verdict")
 
 
 def refused(code: Refusal, reason: str) -> Refused:
     """Return a refusal whose text is fit for one line."""
-    text = "".join(c if is_line(c) else "?" for c in reason)
-    return Refused(code, text[:MAX_VERDICT_TEXT].strip())
+    return Refused(code, as_line(reason)[:MAX_VERDICT_TEXT].strip())
 
 
 def worst(verdicts: tuple[Verdict, ...]) -> Verdict:
@@ -140,37 +142,53 @@ def worst(verdicts: tuple[Verdict, ...]) -> Verdict:
     return min(verdicts, key=lambda verdict: _WORST_FIRST.index(type(verdict)))
 
 
+class QueueState(StrEnum):
+    """What became of a proxied block at one target; of two mirrored states the first stays."""
+
+    DELIVERED = "delivered"
+    REFUSED = "refused"
+    GIVEN_UP = "given-up"
+    WAITING = "waiting"
+
+
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One ``Block:`` line of QUEUE; it names the Post-To line by number, not the target."""
+    """One ``Block:`` line of QUEUE; it names the Post-To line by number, not the target.
+
+    ``code`` is one word on the last attempt, such as the code of a refusal, or ``-``; ``last`` is
+    the time of that attempt.
+    """
 
     key: BlockKey
     type: BlockType
     post_to: int
-    state: str
+    state: QueueState
     code: str
     queued: datetime
-    last: datetime
+    last: datetime | None
 
     @classmethod
     def parse(cls, line: str) -> "QueueRow":
         """Read ``Block: key type post-to-line state code queued last``."""
         words = line.split(" ")
-        if len(words) != 8 or words[0] != "Block:" or not words[3].isdecimal():
+        if len(words) != 8 or words[0] != "Block:":
             raise ValueError("not a queue row")
+        if not _POST_TO_LINE.fullmatch(words[3]) or not _QUEUE_CODE.fullmatch(words[5]):
+            raise ValueError("not the number of a Post-To line and a code")
         return cls(
             BlockKey.from_hex(words[1]),
             BlockType(words[2]),
             int(words[3]),
-            words[4],
+            QueueState(words[4]),
             words[5],
             parse_date(words[6]),
-            parse_date(words[7]),
+            None if words[7] == "-" else parse_date(words[7]),
         )
 
     def __str__(self) -> str:
-        dates = f"{format_date(self.queued)} {format_date(self.last)}"
-        return f"Block: {self.key} {self.type} {self.post_to} {self.state} {self.code} {dates}"
+        last = format_date(self.last) if self.last else "-"
+        what = f"{self.key} {self.type} {self.post_to} {self.state} {self.code}"
+        return f"Block: {what} {format_date(self.queued)} {last}"
 
 
 LineReply = Word | Pong | Banner | Accepted | Pending | Refused

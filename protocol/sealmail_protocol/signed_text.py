@@ -10,7 +10,8 @@ KEY_BEGIN = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 KEY_END = "-----END PGP PUBLIC KEY BLOCK-----"
 
 _HASH_HEADER = re.compile(r"Hash: [A-Za-z0-9, -]{1,64}")
-_ARMOR_HEADER = re.compile(r"[A-Za-z]{1,32}: [ -~]{0,200}")
+# Only the names of OpenPGP: a Data or Type line here would mislead those who read bodies.
+_ARMOR_HEADER = re.compile(r"(?:Version|Comment|MessageID|Hash|Charset): [ -~]{0,200}")
 _ARMOR_LINE = re.compile(r"[A-Za-z0-9+/=]{1,100}")
 
 

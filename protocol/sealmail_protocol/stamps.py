@@ -6,30 +6,35 @@ docs/formats.md §3. The two samples of the specification that were made by an o
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Protocol
 
 from sealmail_pow import Difficulty, Stamp, level
-from sealmail_protocol.blocks import (
-    Acknowledgment,
-    AddressClaim,
-    Block,
-    DataBlock,
-    KeyAnnouncement,
-    MessageAnnouncement,
-)
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import AckHash, BlockKey, KeyId
 
 __all__ = [
     "Difficulty",
     "Stamp",
+    "Stamped",
     "acknowledgment_challenge",
-    "challenge",
     "claim_challenge",
     "data_challenge_prefix",
     "key_challenge",
     "message_challenge",
     "stamp_bits",
 ]
+
+
+class Stamped(Protocol):
+    """What carries a stamp: any block."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """The nonces."""
+
+    @property
+    def challenge(self) -> bytes:
+        """The stamped bytes."""
 
 
 def key_challenge(text_lines: Iterable[str]) -> bytes:
@@ -60,24 +65,6 @@ def data_challenge_prefix(date: datetime) -> bytes:
     return format_date(date).encode()
 
 
-def challenge(block: Block) -> bytes:
-    """Return the stamped bytes of any block."""
-    match block:
-        case KeyAnnouncement():
-            return key_challenge(block.signed.content[1:])
-        case AddressClaim():
-            return claim_challenge(block.date, block.key_id, block.address)
-        case MessageAnnouncement():
-            return message_challenge(
-                block.recipient, block.message_hash, block.date, block.data_blocks
-            )
-        case Acknowledgment():
-            return acknowledgment_challenge(block.date, block.secret)
-        case DataBlock():
-            return data_challenge_prefix(block.header.date) + block.data
-
-
-def stamp_bits(block: Block) -> int:
+def stamp_bits(block: Stamped) -> int:
     """Return how many bits the stamp of ``block`` is worth."""
-    stamp = block.header.stamp if isinstance(block, DataBlock) else block.stamp
-    return level(challenge(block), stamp)
+    return level(block.challenge, block.stamp)

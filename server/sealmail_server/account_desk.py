@@ -7,7 +7,8 @@ from datetime import datetime
 from sealmail_server import accounts
 from sealmail_server.accounts import AccountState, new_auth_key
 from sealmail_server.visitor import Visitor
-from sealmail_store import Account, BlockStore, WriteView
+from sealmail_store import Account, BlockStore, StoreError, WriteView
+from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class AccountDesk:
         """Tell whether a login that was provisional has been confirmed by now."""
         confirmed = await self._store.read(lambda view: accounts.is_confirmed(view, visitor))
         if confirmed and visitor.userid:
-            await self._judge_waiting(visitor.userid)
+            await self._judge(visitor.userid)
         return confirmed
 
     async def add(self, userid: str | None, auth_key: str) -> Account:
@@ -65,7 +66,7 @@ class AccountDesk:
             lambda view: accounts.add_account(view, auth_key, userid, now)
         )
         if account.userid:
-            await self._judge_waiting(account.userid)
+            await self._judge(account.userid)
         return account
 
     async def generate(self, count: int) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ class AccountDesk:
         """Judge what waits for accounts that came while no server was running."""
         users = {each.userid for each in await self.list() if each.state == _CONFIRMED}
         for userid in filter(None, users):
-            await self._judge_waiting(userid)
+            await self._judge(userid)
 
     async def list(self) -> tuple[Account, ...]:
         """Return every account, ordered by userid."""
@@ -113,4 +114,11 @@ class AccountDesk:
         if changed and record.state == AccountState.DISABLED:
             self._end_logins(record.auth_key_hash)
         elif changed and record.userid:
-            await self._judge_waiting(record.userid)
+            await self._judge(record.userid)
+
+    async def _judge(self, userid: str) -> None:
+        try:
+            await self._judge_waiting(userid)
+        except (StoreError, Undecided) as error:
+            # The account stands; its mail waits on, and is judged again at the next start.
+            _log.error("what waits for %s could not be judged: %s", userid, error)

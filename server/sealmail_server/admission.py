@@ -26,6 +26,7 @@ from sealmail_server.accounts import confirm, is_user
 from sealmail_server.candidates import Arrival, Candidate
 from sealmail_server.limits import Limits
 from sealmail_server.mailboxes import (
+    MailTerms,
     announce_terms,
     asked_for,
     check_nonces,
@@ -149,7 +150,7 @@ def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outc
         return Accepted(), given.now + VERDICT_KEPT
     nonces = used_nonces(candidate)
     if not given.arrival.replicated:
-        pending = _judge_mail(view, candidate, held, given, nonces)
+        pending = _judge_mail(view, candidate, held, given, terms, nonces)
         if pending is not None:
             return pending
     view.put_entry(entry)
@@ -163,6 +164,7 @@ def _judge_mail(
     candidate: Candidate,
     held: StoredEntry | None,
     given: Decision,
+    terms: MailTerms,
     nonces: list[bytes],
 ) -> tuple[Pending, datetime] | None:
     """Judge by what is known here: account, mailbox, stamp and price; ``None`` lets it in."""
@@ -172,7 +174,6 @@ def _judge_mail(
     if not is_user(view, awaits.hex):
         nobody = InvalidBlock(Refusal.RECIPIENT, "the recipient has no account here")
         return let_wait(view, candidate, given.arrival, awaits, now, limits, otherwise=nobody)
-    terms = terms_in_force(view, awaits, now)
     if block.mailbox not in terms.mailboxes:
         raise InvalidBlock(Refusal.RECIPIENT, f"the recipient has no mailbox {block.mailbox}")
     check_nonces(view, candidate, nonces)

@@ -85,7 +85,7 @@ class Doorkeeper:
 
     def _may_enter(self, source: str) -> bool:
         if self._services.guard.state() is not ClockState.RIGHT:
-            _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
+            _log.info("BUSY: the clock is in doubt")
             return False
         return self._presence.enter(source)
 

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeGuard
 
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
-from sealmail_protocol.bundles import SEPARATORS
+from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
@@ -48,7 +48,6 @@ _SMALL = 8 * 1024
 # A key that changes under a claim more often than this is changed by somebody on purpose.
 _ATTEMPTS = 3
 
-_SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values())
 _Lines = tuple[bytes, ...]
 
 
@@ -170,7 +169,7 @@ class Intake:
         )
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
-        entries = list(_split_bundle(lines))
+        entries = list(split_bundle(lines))
         verdicts: list[Verdict] = []
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
@@ -293,16 +292,6 @@ class Intake:
             return
         kept = StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT)
         await self._store.write(lambda view: view.put_verdict(kept))
-
-
-def _split_bundle(lines: _Lines) -> Iterator[_Lines]:
-    """Cut a body into the lines of its entries; what they hold is examined one by one."""
-    start = 0
-    for place, line in enumerate(lines):
-        if line.lower() in _SEPARATOR_LINES:
-            yield lines[start:place]
-            start = place + 1
-    yield lines[start:]
 
 
 def _examined(

@@ -11,7 +11,6 @@ from sealmail_protocol.blocks import KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import KeyId
 from sealmail_protocol.pricing import FLOOR, Fill, demand
-from sealmail_protocol.stamps import challenge
 from sealmail_server.candidates import Candidate
 from sealmail_server.limits import Limits
 from sealmail_store import (
@@ -76,10 +75,14 @@ def asked_for(
     size = len(candidate.header)
     freed = len(held.header) if held is not None else 0
     freed_unpaid = freed if held is not None and not held.paid else 0
-    used = view.space(mailbox_space(candidate.key)).bytes - freed + size
-    unpaid = view.space(unpaid_space(candidate.key)).bytes - freed_unpaid + size
-    stored, added = view.uncounted_data(block.data_blocks, block.recipient.raw)
-    quota = view.space(holder_space(block.recipient.raw)).bytes + added
+    holder = block.recipient.raw
+    used, unpaid, quota = view.bytes_in(
+        mailbox_space(candidate.key), unpaid_space(candidate.key), holder_space(holder)
+    )
+    used += size - freed
+    unpaid += size - freed_unpaid
+    stored, added = view.uncounted_data(block.data_blocks, holder)
+    quota += added
     mailbox_fill = Fraction(used, limits.mailbox_bytes)
     fill = max(mailbox_fill, Fraction(quota, limits.quota_bytes))
     share = Fraction(unpaid * TOKEN_QUARTER, limits.mailbox_bytes)
@@ -102,7 +105,7 @@ def used_nonces(candidate: Candidate) -> list[bytes]:
     Neither mailbox nor token are stamped, so one stamp would fit many entries; each nonce
     alone, since of a few that agree one could make many stamps.
     """
-    stamped = hashlib.sha256(challenge(candidate.block)).digest()
+    stamped = hashlib.sha256(candidate.block.challenge).digest()
     return [
         hashlib.sha256(stamped + nonce.encode()).digest() for nonce in candidate.block.stamp.nonces
     ]

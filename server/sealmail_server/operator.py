@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sealmail_protocol.addresses import ServerAddress, domain_of
-from sealmail_protocol.commands import MAX_GENERATED
+from sealmail_protocol.command_codec import MAX_GENERATED
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.invitations import Invitation, InvitedServer
 from sealmail_server.account_desk import AccountDesk
@@ -64,7 +64,7 @@ class Operator:
             raise OperatorError(f"no such request: {request.get('do')!r}")
         try:
             return await work(self, request)
-        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError) as error:
+        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError, ValueError) as error:
             raise OperatorError(str(error)) from error
 
     async def _add(self, request: Request) -> dict[str, Any]:

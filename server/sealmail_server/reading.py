@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import lru_cache
 
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.bundles import SEPARATORS
@@ -13,7 +14,7 @@ from sealmail_server.visitor import Visitor
 from sealmail_store import ReadView, StoredEntry
 
 # A slice of data on its way out: large enough to be cheap, small enough to share the loop.
-SLICE = 256 * 1024
+SLICE = 128 * 1024
 
 _DEFAULT_LIMITS = Limits()
 _END = b"EndBlock\r\n"
@@ -32,17 +33,11 @@ def find_block(
     A mailbox that holds more than one answer may is given from its oldest entry on; SINCE
     gives the rest.
     """
-    for kind in BlockType:
-        if not _may_read(kind, visitor):
-            continue
-        is_mailbox = kind is BlockType.MESSAGE_ANNOUNCEMENT
-        entries = view.entries(kind, key, since=since if is_mailbox else None)
-        if is_mailbox and entries and not _is_recipient(entries[0], visitor):
-            continue
-        alive = tuple(entry for entry in entries if _is_alive(view, entry, now, limits))
-        if alive:
-            return _what_fits(alive)
-    return ()
+    key_id = visitor.key_id
+    types, holder = _readable(visitor.role, visitor.confirmed), key_id.raw if key_id else b""
+    found = view.readable(key, types, holder, since)
+    alive = [entry for entry in found if _is_alive(view, entry, now, limits)]
+    return _what_fits(tuple(entry for entry in alive if entry.type == alive[0].type))
 
 
 def join_entries(entries: tuple[StoredEntry, ...]) -> bytes:
@@ -50,28 +45,39 @@ def join_entries(entries: tuple[StoredEntry, ...]) -> bytes:
     return _separator(entries[0]).join(entry.header for entry in entries) + _END
 
 
+def whole_answer(entries: tuple[StoredEntry, ...]) -> bytes | None:
+    """Return the whole answer to a GET, unless it is in a file and comes in slices."""
+    data = entries[0].data
+    if data is None:
+        return join_entries(entries)
+    return entries[0].header + data.content if isinstance(data.content, bytes) else None
+
+
 async def block_slices(entries: tuple[StoredEntry, ...]) -> AsyncIterator[bytes]:
-    """Yield the answer to a GET piece by piece; files are read off the loop.
+    """Yield the answer to a GET piece by piece; files are read off the loop, a slice ahead.
 
     ``DataGone`` or ``DamagedData`` come before the first piece, when NOT FOUND can be said.
     """
-    data = entries[0].data
-    if data is None:
-        yield join_entries(entries)
-        return
-    if isinstance(data.content, bytes):
-        yield entries[0].header + data.content
+    whole, data = whole_answer(entries), entries[0].data
+    if whole is not None or data is None:
+        yield whole or b""
         return
     reader = await asyncio.to_thread(data.open)
-    with reader:
+    following = asyncio.ensure_future(asyncio.to_thread(reader.read, SLICE))
+    try:
         yield entries[0].header
-        while chunk := await asyncio.to_thread(reader.read, SLICE):
+        while chunk := await following:
+            following = asyncio.ensure_future(asyncio.to_thread(reader.read, SLICE))
             yield chunk
+    finally:
+        # Whoever stops listening leaves a read that cannot be stopped.
+        await asyncio.wait((following,))
+        reader.close()
 
 
 def _what_fits(entries: tuple[StoredEntry, ...]) -> tuple[StoredEntry, ...]:
     """Cut the entries to what the hard cap of a text body lets a reader take."""
-    if entries[0].data is not None:
+    if len(entries) < 2:
         return entries
     room = HARD_TEXT_BODY - len(_END)
     for number, entry in enumerate(entries):
@@ -93,16 +99,12 @@ def _is_alive(view: ReadView, entry: StoredEntry, now: datetime, limits: Limits)
     return entry.revoked or (kind is BlockType.DATA and view.is_named(entry.key))
 
 
-def _may_read(kind: BlockType, visitor: Visitor) -> bool:
-    match BLOCK_POLICY[kind].reader:
-        case Reader.ANYONE:
-            return True
-        case Reader.LOGGED_IN:
-            return visitor.confirmed
-        case Reader.RECIPIENT:
-            return visitor.confirmed and visitor.role is Role.USER
-
-
-def _is_recipient(entry: StoredEntry, visitor: Visitor) -> bool:
-    """Tell by one entry: all under a mailbox's key name the recipient it was made from."""
-    return visitor.key_id is not None and entry.holder == visitor.key_id.raw
+@lru_cache
+def _readable(role: Role, confirmed: bool) -> tuple[BlockType, ...]:
+    """Return the types that a visitor is given, in the order in which GET looks for them."""
+    allowed = {
+        Reader.ANYONE: True,
+        Reader.LOGGED_IN: confirmed,
+        Reader.RECIPIENT: confirmed and role is Role.USER,
+    }
+    return tuple(kind for kind, policy in BLOCK_POLICY.items() if allowed[policy.reader])

@@ -21,7 +21,7 @@ from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity
 from sealmail_store import BlockStore, StoreError
-from sealmail_verify import Undecided, VerifierPool
+from sealmail_verify import VerifierPool
 
 _log = logging.getLogger(__name__)
 
@@ -160,6 +160,8 @@ class Server:
             asyncio.create_task(self._judge_waiting()),
             asyncio.create_task(self._expire()),
         ]
+        for chore in chores:
+            chore.add_done_callback(_report)
         try:
             yield
         finally:
@@ -170,7 +172,7 @@ class Server:
     async def _judge_waiting(self) -> None:
         try:
             await self.services.desk.judge_all_waiting()
-        except (StoreError, Undecided) as error:
+        except StoreError as error:
             _log.error("what waits for accounts could not be judged: %s", error)
 
     async def _expire(self) -> None:
@@ -189,3 +191,9 @@ class Server:
                     _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
             except StoreError as error:
                 _log.error("the time could not be remembered: %s", error)
+
+
+def _report(chore: asyncio.Task[None]) -> None:
+    """Let no chore end unnoticed that should have gone on."""
+    if not chore.cancelled() and (error := chore.exception()) is not None:
+        _log.error("%s has ended", chore.get_coro(), exc_info=error)

@@ -30,7 +30,7 @@ from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
-from sealmail_server.reading import block_slices, find_block
+from sealmail_server.reading import block_slices, find_block, whole_answer
 from sealmail_server.sources import Allowance
 from sealmail_server.tls_identity import TlsIdentity
 from sealmail_server.visitor import ANONYMOUS, Visitor
@@ -240,6 +240,11 @@ class Session:
             await self._send_block(entries)
 
     async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
+        whole = whole_answer(entries)
+        if whole is not None:
+            self._link.write(whole)
+            await self._link.drain()
+            return
         begun = False
         try:
             async for piece in block_slices(entries):

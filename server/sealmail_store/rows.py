@@ -17,7 +17,7 @@ ENTRIES = (
 PUT_ENTRY = (
     "INSERT INTO entries (type, key, identity, date, size, stamp_bits, digest, poster, revoked,"
     " holder, paid, source, header, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " RETURNING id"
+    " ON CONFLICT DO NOTHING RETURNING id"
 )
 WAITING = (
     "SELECT id, digest, awaits, key, header, poster, source, replicated, until FROM waiting WHERE "

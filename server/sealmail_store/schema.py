@@ -19,7 +19,8 @@ APPLICATION_ID = 0x534C4D4C
 
 # Dates are seconds since 1970 UTC. An entry whose data is NULL though it has a size keeps its
 # bytes in data/AB/CD/<KEY>. The large columns come last, so that scans need not read them.
-# spaces holds running sums, kept in the transaction that changes what they count.
+# Verdicts and nonces all live about as long, so the oldest rows are the first to go and need no
+# index by age. spaces holds running sums, kept in the transaction that changes what they count.
 _VERSION_1 = """
 CREATE TABLE entries (
     id INTEGER PRIMARY KEY,
@@ -77,11 +78,10 @@ CREATE TABLE tombstones (
 CREATE INDEX tombstones_by_identity ON tombstones (key, identity);
 CREATE INDEX tombstones_by_age ON tombstones (until);
 CREATE TABLE used_nonces (
-    nonce BLOB NOT NULL UNIQUE,
+    nonce TEXT NOT NULL UNIQUE,
     identity BLOB NOT NULL,
     until INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX used_nonces_by_age ON used_nonces (until);
 CREATE TABLE terms (
     holder BLOB NOT NULL,
     announced INTEGER NOT NULL,
@@ -95,7 +95,6 @@ CREATE TABLE verdicts (
     text TEXT NOT NULL,
     kept_until INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX verdicts_by_age ON verdicts (kept_until);
 CREATE TABLE accounts (
     auth_key_hash BLOB NOT NULL UNIQUE CHECK (length(auth_key_hash) = 32),
     userid TEXT COLLATE NOCASE,

@@ -74,7 +74,7 @@ class SpaceBook:
         self._add(_spaces_of(entry.type, entry.key, entry.paid, entry.source), len(entry.header))
         holder = entry.holder if entry.paid else b""
         for key in entry.names:
-            if holder and not self._is_held(key, holder):
+            if holder:
                 self._count_held(key, holder, 1)
             self._connection.execute(
                 "INSERT OR IGNORE INTO named_data (key, holder, entry) VALUES (?, ?, ?)",
@@ -97,7 +97,7 @@ class SpaceBook:
             "DELETE FROM named_data WHERE entry = ? RETURNING key, holder", (number,)
         ).fetchall()
         for named_key, holder in named:
-            if holder and not self._is_held(BlockKey(named_key), holder):
+            if holder:
                 self._count_held(BlockKey(named_key), holder, -1)
 
     def waiting_came(self, entry: WaitingEntry) -> None:
@@ -145,9 +145,12 @@ class SpaceBook:
             self._add((LOOSE_DATA, source_space(LOOSE_DATA, source)), size, sign)
 
     def _count_held(self, key: BlockKey, holder: bytes, sign: int) -> None:
-        """Let data, if it is stored, change hands: it has or had no paid name by ``holder``."""
+        """Let data, if it is stored, change hands, unless ``holder`` has another paid name of it.
+
+        Called before a name is put, and after one is deleted.
+        """
         row = self._connection.execute(_DATA, (key.raw,)).get
-        if row is None:
+        if row is None or self._is_held(key, holder):
             return
         size, source = row
         self._add((holder_space(holder),), size, sign)

@@ -1,11 +1,14 @@
 """What work inside the store sees: one consistent state to read."""
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 
 import apsw
 
+from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.data_files import DataFiles
 from sealmail_store.entries import (
@@ -35,6 +38,20 @@ _BEGINNING = datetime.min.replace(tzinfo=UTC)
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
 
+# One question for all types; lists travel as JSON.
+_PRESENT = (
+    "SELECT value FROM json_each(?)"
+    " WHERE EXISTS (SELECT 1 FROM entries WHERE type = value AND key = ?)"
+)
+
+_BYTES = "coalesce((SELECT bytes FROM spaces WHERE name = ?), 0)"
+_THREE_SPACES = f"SELECT {_BYTES}, {_BYTES}, {_BYTES}"
+_KINDS = tuple(BlockType)
+_READABLE = (
+    f"{ENTRIES} type IN (?, ?, ?, ?, ?) AND key = ?"
+    " AND (type != 'message-announcement' OR (holder = ? AND +date >= ?))"
+)
+
 LATEST_TIME = "latest-time-seen"
 
 
@@ -50,11 +67,12 @@ class ReadView:
         self, type: str, key: BlockKey, *, since: datetime | None = None
     ) -> tuple[StoredEntry, ...]:
         """Return the entries of ``type`` under ``key``, dated ``since`` or later, oldest first."""
+        # The plus keeps SQLite from walking all entries of that age, whatever their key.
         rows: Any = self._connection.execute(
-            ENTRIES + "type = ? AND key = ? AND date >= ? ORDER BY date, digest",
+            ENTRIES + "type = ? AND key = ? AND +date >= ?",
             (type, key.raw, seconds(since or _BEGINNING)),
         )
-        return tuple(map(self._entry, rows))
+        return tuple(sorted(map(self._entry, rows), key=lambda entry: (entry.date, entry.digest)))
 
     def entry(self, type: str, key: BlockKey, identity: bytes = b"") -> StoredEntry | None:
         """Return the one entry with this ``identity``, if there is one."""
@@ -63,12 +81,26 @@ class ReadView:
         )
         return next(map(self._entry, rows), None)
 
+    def readable(
+        self, key: BlockKey, types: Iterable[str], holder: bytes, since: datetime | None = None
+    ) -> tuple[StoredEntry, ...]:
+        """Return what is under ``key``, by type in the order of BlockType, then oldest first.
+
+        Of ``types`` only; announcements only those of ``holder``, dated ``since`` or later. One
+        question, since a server is asked this more often than anything else.
+        """
+        wanted = set(types)
+        asked = (kind if kind in wanted else None for kind in _KINDS)
+        rows: Any = self._connection.execute(
+            _READABLE, (*asked, key.raw, holder, seconds(since or _BEGINNING))
+        )
+        found = tuple(map(self._entry, rows))
+        return found if len(found) < 2 else tuple(sorted(found, key=_reading_order))
+
     def types_under(self, key: BlockKey, types: Iterable[str]) -> tuple[str, ...]:
         """Return those of ``types``, in their order, that have an entry under ``key``."""
-        exists = "SELECT EXISTS (SELECT 1 FROM entries WHERE type = ? AND key = ?)"
-        return tuple(
-            type for type in types if self._connection.execute(exists, (type, key.raw)).get
-        )
+        rows: Any = self._connection.execute(_PRESENT, (json.dumps(list(types)), key.raw))
+        return tuple(row[0] for row in rows)
 
     def entries_between(self, type: str, first: BlockKey, last: BlockKey) -> Iterator[StoredEntry]:
         """Walk the entries of ``type`` by key, from ``first`` to ``last``, both included."""
@@ -89,6 +121,13 @@ class ReadView:
         """Return what is in one of the named spaces (``spaces``), by its running sum."""
         return self._spaces.read(name)
 
+    def bytes_in(self, first: str, second: str, third: str) -> tuple[int, int, int]:
+        """Return the bytes in three spaces, by one question."""
+        found: tuple[int, int, int] = self._connection.execute(
+            _THREE_SPACES, (first, second, third)
+        ).get
+        return found
+
     def is_named(self, key: BlockKey) -> bool:
         """Tell whether a stored announcement names the data of ``key``."""
         return self._spaces.is_named(key)
@@ -104,7 +143,9 @@ class ReadView:
     def announcement_by_digest(self, key: BlockKey, digest: bytes) -> StoredEntry | None:
         """Return the announcement under ``key`` with this digest."""
         rows: Any = self._connection.execute(
-            ENTRIES + "digest = ? AND type = 'message-announcement' AND key = ?", (digest, key.raw)
+            ENTRIES.replace("WHERE", "INDEXED BY announcements_by_digest WHERE")
+            + "digest = ? AND type = 'message-announcement' AND key = ?",
+            (digest, key.raw),
         )
         return next(map(self._entry, rows), None)
 
@@ -143,13 +184,14 @@ class ReadView:
 
     def users_of_nonces(self, nonces: Iterable[bytes]) -> set[bytes]:
         """Return the identities of the entries that these nonces were used for."""
-        found = (
-            self._connection.execute(
-                "SELECT identity FROM used_nonces WHERE nonce = ?", (nonce,)
-            ).get
-            for nonce in nonces
-        )
-        return {identity for identity in found if identity is not None}
+        texts, found = [nonce.hex() for nonce in nonces], set()
+        # Nearly every stamp has two.
+        for pair in zip_longest(texts[::2], texts[1::2]):
+            rows: Any = self._connection.execute(
+                "SELECT identity FROM used_nonces WHERE nonce IN (?, ?)", pair
+            )
+            found |= {row[0] for row in rows}
+        return found
 
     def terms(self, holder: bytes) -> tuple[Terms, ...]:
         """Return the terms of a key id: those in force first, then the ended, latest first."""
@@ -209,3 +251,7 @@ class ReadView:
                 (key.raw,),
             ).get
         )
+
+
+def _reading_order(entry: StoredEntry) -> tuple[int, datetime, bytes]:
+    return _KINDS.index(BlockType(entry.type)), entry.date, entry.digest

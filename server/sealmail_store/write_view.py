@@ -31,8 +31,11 @@ class WriteView(ReadView):
         if entry.data is not None and not isinstance(entry.data.content, bytes):
             self._doubtful.add(entry.key)
             self._files.place(entry.data, indexed=self._is_in_file(entry.key))
-        self.remove_entry(entry.type, entry.key, entry.identity)
-        number = self._connection.execute(PUT_ENTRY, row_of(entry)).get
+        row = row_of(entry)
+        number = self._connection.execute(PUT_ENTRY, row).get
+        if number is None:
+            self.remove_entry(entry.type, entry.key, entry.identity)
+            number = self._connection.execute(PUT_ENTRY, row).get
         self._spaces.entry_came(entry, number)
 
     def remove_entry(self, type: str, key: BlockKey, identity: bytes = b"") -> bool:
@@ -119,7 +122,7 @@ class WriteView(ReadView):
         """Remember what entry these nonces serve; the first one keeps them."""
         self._connection.executemany(
             "INSERT OR IGNORE INTO used_nonces (nonce, identity, until) VALUES (?, ?, ?)",
-            [(nonce, identity, seconds(until)) for nonce in nonces],
+            [(nonce.hex(), identity, seconds(until)) for nonce in nonces],
         )
 
     def put_terms(self, holder: bytes, terms: Iterable[Terms]) -> None:
@@ -147,8 +150,7 @@ class WriteView(ReadView):
     def put_verdict(self, verdict: Verdict) -> None:
         """Remember a verdict, in the place of an earlier one about the same block."""
         self._connection.execute(
-            "INSERT INTO verdicts (digest, text, kept_until) VALUES (?, ?, ?) ON CONFLICT (digest)"
-            " DO UPDATE SET text = excluded.text, kept_until = excluded.kept_until",
+            "INSERT OR REPLACE INTO verdicts (digest, text, kept_until) VALUES (?, ?, ?)",
             (verdict.digest, verdict.text, seconds(verdict.kept_until)),
         )
 
@@ -158,8 +160,8 @@ class WriteView(ReadView):
         Return how many.
         """
         self._connection.execute(
-            "DELETE FROM verdicts WHERE rowid IN (SELECT rowid FROM verdicts"
-            " WHERE kept_until < ? LIMIT ?)",
+            "DELETE FROM verdicts WHERE kept_until < ? AND rowid IN"
+            " (SELECT rowid FROM verdicts ORDER BY rowid LIMIT ?)",
             (seconds(now), limit),
         )
         gone = self._connection.changes()
@@ -172,15 +174,18 @@ class WriteView(ReadView):
 
     def forget_marks(self, now: datetime, limit: int) -> int:
         """Forget up to ``limit`` tombstones, and nonces, whose time is over; return how many."""
-        gone = 0
-        for table in ("tombstones", "used_nonces"):
-            self._connection.execute(
-                f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table}"  # noqa: S608
-                " WHERE until < ? LIMIT ?)",
-                (seconds(now), limit),
-            )
-            gone += self._connection.changes()
-        return gone
+        self._connection.execute(
+            "DELETE FROM tombstones WHERE rowid IN"
+            " (SELECT rowid FROM tombstones WHERE until < ? LIMIT ?)",
+            (seconds(now), limit),
+        )
+        gone = self._connection.changes()
+        self._connection.execute(
+            "DELETE FROM used_nonces WHERE until < ? AND rowid IN"
+            " (SELECT rowid FROM used_nonces ORDER BY rowid LIMIT ?)",
+            (seconds(now), limit),
+        )
+        return gone + self._connection.changes()
 
     def forget_terms_of_strangers(self, after: bytes, limit: int) -> bytes | None:
         """Forget terms of key ids with neither account nor announcement, in slices by key id.

@@ -10,7 +10,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / ".ci"
-TARGETS = ["help", "run", "demo", "test", "test-long", "check", "bench", "lock", "dist", "clean"]
+TARGETS = [
+    "help",
+    "run",
+    "demo",
+    "test",
+    "test-long",
+    "check",
+    "bench",
+    "bench-pow",
+    "bench-server",
+    "lock",
+    "dist",
+    "clean",
+]
 
 RECORDING_APT = """#!/bin/sh
 echo "$@ runlevel=$RUNLEVEL frontend=$DEBIAN_FRONTEND policy=$("$POLICY_RC_D"; echo $?)" >>{log}
@@ -126,6 +139,25 @@ def test_without_rights_the_command_is_printed(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "apt-get install --no-install-recommends gnupg tor" in done.stderr
     assert machine.installs == []
+
+
+def test_what_is_only_wanted_stops_nothing(tmp_path: Path) -> None:
+    """Without rights, a package that is good to have is named, and set-up goes on."""
+    machine = new_machine(tmp_path, user=1000)
+    done = machine.run("system-packages", "--wanted", "no-such-cc:gcc", "no-such-cc:libc6-dev")
+    assert done.returncode == 0
+    assert "apt-get install --no-install-recommends gcc libc6-dev" in done.stderr
+    assert "going on without" in done.stderr
+    assert machine.installs == []
+
+
+def test_what_is_wanted_is_installed_where_that_is_possible(tmp_path: Path) -> None:
+    """Root gets the wanted packages like any others, and a failure is no failure of set-up."""
+    machine = new_machine(tmp_path, user=0)
+    assert machine.run("system-packages", "--wanted", "no-such-cc:gcc").returncode == 0
+    assert "install --no-install-recommends gcc" in machine.installs[-1]
+    machine.add_program("apt-get", RECORDING_APT.format(log=tmp_path / "log", code=100))
+    assert machine.run("system-packages", "--wanted", "no-such-cc:gcc").returncode == 0
 
 
 def test_sudo_without_a_password_is_used(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """The wheel and the source archive that `make dist` builds, and what they are good for alone."""
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from platform import machine
 
 import pytest
 
@@ -16,15 +19,20 @@ UV = ENVIRONMENT / "bin" / "uv"
 CACHE = ENVIRONMENT / "cache"
 STAMP = ENVIRONMENT / "stamps" / "run"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
+# What hatch_build.py needs to find; with both missing every wheel is pure.
+HAS_COMPILER = (
+    shutil.which("cc") is not None and Path(sysconfig.get_path("include"), "Python.h").is_file()
+)
 SOURCE_ROOTS = ("client", "pow", "protocol", "server", "spark")
 # What an outer make or environment would pass on, to the harm of a clean one.
 NOT_INHERITED = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHONPATH", "VIRTUAL_ENV", "DIST"}
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **settings: str) -> str:
     """Run a program to its end without the outer environment's traces; return what it printed."""
     environment = {name: text for name, text in os.environ.items() if name not in NOT_INHERITED}
-    environment["UV_CACHE_DIR"] = str(CACHE)
+    environment |= {"UV_CACHE_DIR": str(CACHE), **settings}
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
@@ -64,6 +72,18 @@ def install(python: Path, *what: str | Path) -> None:
 
 
 @pytest.fixture(scope="session")
+def pure_wheel(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel that the source archive gives on a machine without a compiler."""
+    (source,) = archives.glob("*.tar.gz")
+    directory = tmp_path_factory.mktemp("pure")
+    options = ("--wheel", "--offline", "--no-build-isolation", "--quiet")
+    where = ("--python", sys.executable, "--out-dir", directory)
+    run(UV, "build", *options, *where, source, cwd=directory, CC="no-such-compiler")
+    (path,) = directory.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the programs of a clean environment with the locked packages and the wheel."""
     python = new_environment(tmp_path_factory.mktemp("clean") / "venv")
@@ -73,11 +93,49 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_version_is_in_the_names_of_both_archives(archives: Path) -> None:
-    """One pure wheel and one source archive come out, and nothing else."""
+    """One wheel and one source archive come out, and nothing else."""
+    interpreter = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    native = f"{interpreter}-{interpreter}-linux_{machine()}"
+    wheel = native if HAS_COMPILER else "py3-none-any"
     assert {path.name for path in archives.iterdir()} == {
-        f"sealmail-{VERSION}-py3-none-any.whl",
+        f"sealmail-{VERSION}-{wheel}.whl",
         f"sealmail-{VERSION}.tar.gz",
     }
+
+
+def test_the_wheel_holds_the_compiled_search(wheel: Path) -> None:
+    """Exactly one object is in the wheel, that of this Python, and none of the C text."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    compiled = [f"sealmail_pow/_native{EXTENSION}"] if HAS_COMPILER else []
+    assert [name for name in names if name.endswith(".so")] == compiled
+    assert [name for name in names if name.endswith((".c", ".h"))] == []
+
+
+def test_without_a_compiler_the_wheel_is_pure(pure_wheel: Path) -> None:
+    """It has no object in it, and says by its name that it fits every machine."""
+    assert pure_wheel.name == f"sealmail-{VERSION}-py3-none-any.whl"
+    with zipfile.ZipFile(pure_wheel) as archive:
+        assert [name for name in archive.namelist() if name.endswith(".so")] == []
+
+
+@pytest.mark.parametrize("kind", ["wheel", "pure_wheel"])
+def test_an_installed_wheel_mints(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Both wheels mint and verify, and tell which search they have."""
+    python = new_environment(tmp_path / "venv")
+    install(python, "--no-deps", request.getfixturevalue(kind))
+    found = run(
+        python,
+        "-c",
+        "from sealmail_pow import IMPLEMENTATION, Difficulty, mint, verify_many\n"
+        "stamp = mint(b'a letter', Difficulty(24))\n"
+        "print(IMPLEMENTATION, verify_many([(b'a letter', stamp)], Difficulty(24)))\n",
+        cwd=tmp_path,
+    )
+    implementation = "native" if kind == "wheel" and HAS_COMPILER else "python"
+    assert found == f"{implementation} [True]\n"
 
 
 def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
@@ -119,6 +177,9 @@ def test_the_source_archive_can_be_built_and_tested_again(archives: Path) -> Non
         "Makefile",
         "README.md",
         "SECURITY.md",
+        "hatch_build.py",
+        "pow/sealmail_pow/kernel/sha256_portable.c",
+        "pow/sealmail_pow/kernel/sha256_lanes.h",
         "pyproject.toml",
         "requirements/run.txt",
         "requirements/test.txt",
@@ -128,6 +189,7 @@ def test_the_source_archive_can_be_built_and_tested_again(archives: Path) -> Non
         "tests/vectors/spec_vectors.json",
     } <= names
     assert not any(name.startswith((".venv", ".git/", "dist/")) for name in names)
+    assert not any(name.endswith(".so") for name in names)
 
 
 @pytest.mark.parametrize("program", ["sealmaild", "sealmail"])

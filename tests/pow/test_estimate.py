@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sealmail_pow import Difficulty, estimate, hash_rate
+from sealmail_pow import Difficulty, estimate, hash_rate, kernels
 from sealmail_pow.odds import chance, expected_hashes, hashes_for
 
 difficulties = st.builds(Difficulty, st.integers(0, 256), st.integers(2, 16))
@@ -48,9 +48,14 @@ def test_without_a_rate_the_machine_is_timed() -> None:
 def test_the_rate_is_counted_on_the_clock_given() -> None:
     """With a clock that moves a second each look, the rate is the tries of one look."""
     seconds = iter(range(100))
-    assert hash_rate(8 * 1024 * 1024, seconds=3, clock=lambda: next(seconds)) == pytest.approx(
-        2 / 3
-    )
+    rate = hash_rate(8 * 1024 * 1024, kernel="python", seconds=3, clock=lambda: next(seconds))
+    assert rate == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("kernel", kernels())
+def test_every_kernel_can_be_timed(kernel: str) -> None:
+    """Each kernel has a rate of its own, on one thread."""
+    assert hash_rate(threads=1, kernel=kernel, seconds=0.01) > 1e4
 
 
 @settings(deadline=None)

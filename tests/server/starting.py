@@ -21,6 +21,7 @@ class RunningServer:
     administrator: str = field(repr=False)
     replication: str = field(repr=False)
     process: "subprocess.Popen[str]"
+    auth_keys: tuple[str, ...] = field(default=(), repr=False)
 
 
 def sealmaild(*arguments: str) -> list[str]:

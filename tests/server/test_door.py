@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import socket
 import tempfile
 import time
@@ -15,14 +16,16 @@ import pytest
 from tests.dialogues.server.playing import BANNER, Player
 from tests.server.inside import TurnedClock, address_of, banner_of, connect, make_server, serving
 from tests.server.starting import operate, started_server
-from tests.server.users import User, data_lines, now
+from tests.server.users import User, data_lines, message, now
 
 from sealmail_net.errors import NetworkError
 from sealmail_protocol import commands
+from sealmail_protocol.block_codec import parse_data_header
+from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import AskVerdict, Login
 from sealmail_protocol.dates import format_date
-from sealmail_protocol.keys import BlockKey, mailbox_key
-from sealmail_protocol.replies import Word
+from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
+from sealmail_protocol.replies import Accepted, Pending, Word
 from sealmail_server.doorkeeper import room_for
 from sealmail_server.service import Server
 from sealmail_server.session import MAX_DELAY
@@ -183,6 +186,41 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_mail_that_waits_for_an_account_is_taken_when_it_comes(
+    directory: Path,
+) -> None:
+    """PENDING for somebody unknown, ACCEPTED once the operator has made the account."""
+    stranger = KeyId(b"a stranger's key id."[:20])
+    mail = message(stranger)
+
+    async def run() -> None:
+        async with serving(directory, present()) as server, await connect(server) as remote:
+            assert await remote.store(mailbox_key("0", stranger), mail.lines) is Word.DONE
+            assert await remote.verdict(block_digest(mail)) == Pending()
+            await server.operator.fulfil({"do": "account add", "userid": stranger.hex})
+            assert await remote.verdict(block_digest(mail)) == Accepted()
+
+    asyncio.run(run())
+
+
+def test_no_room_is_said_after_the_body_and_the_connection_goes_on(directory: Path) -> None:
+    """Data beyond the share of one source is FAILED once, whatever follows it."""
+    data = b"more than there is room for " * 10_000
+    key, lines = data_lines(data)
+
+    async def run() -> None:
+        room = {"loose_bytes": 100_000, "loose_bytes_by_source": 100_000}
+        async with (
+            serving(directory, present(), **room) as server,
+            await connect(server) as remote,
+        ):
+            answer = await remote.store_data(key, parse_data_header(lines), [data])
+            assert answer is Word.FAILED
+            assert await remote.ping("still in step") == "still in step"
+
+    asyncio.run(run())
+
+
 def test_room_is_made_for_open_files() -> None:
     """More connections than files is noticed before the files run out."""
     assert room_for(10) == 10
@@ -261,12 +299,14 @@ def test_the_log_of_a_whole_session_holds_no_secret(tmp_path: Path) -> None:
             player.close()
             player = Player(server.address)
             player.enter("logged", {"logged": ("LOGGEDUSER", made)})
+            server.process.send_signal(signal.SIGHUP)
             player.say("SHUTDOWN")
             player.expect("FAILED", "SHUTDOWN")
             player.close()
         log.seek(0)
         text = log.read()
     assert "Login(userid='LOGGEDUSER')" in text
+    assert "took up the certificate" in text
     assert "fewer than 20 characters" in text
     assert [secret for secret in said if secret.lower() in text.lower()] == []
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.dialogues.server.playing import Player
-from tests.server.starting import RunningServer, run_server, sealmaild, started_server
+from tests.server.starting import RunningServer, refused, run_server, sealmaild, started_server
 from tests.server.users import data_lines
 
 from sealmail_protocol.invitations import Invitation
@@ -95,10 +95,10 @@ def test_a_chosen_key_comes_from_stdin_and_a_short_one_is_warned_of(directory: P
     assert printed == ""
     assert "fewer than 20 characters" in warned
     assert "SHORTKEY99" not in warned
-    _, refused = call(
+    _, told = call(
         directory, "account", "add", "OTHERUSER", "--auth-key-stdin", code=1, given="SHORTKEY99\n"
     )
-    assert "belongs to somebody already" in refused
+    assert "belongs to somebody already" in told
     call(directory, *arguments, code=2, given="bad key!\n")
     call(directory, "account", "add", "bad", code=2)
     call(directory, "account", "remove", code=2)
@@ -222,6 +222,22 @@ def test_commands_without_a_server_wait_for_each_other(stopped: Path) -> None:
     started = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait(60) for process in started] == [0, 0, 0]
     assert len(asked(stopped, "account", "list")) == before + 15
+
+
+def test_a_second_server_in_the_same_directory_does_not_start(server: RunningServer) -> None:
+    """It leaves the lock, the store and the socket to the first."""
+    code, told = refused("run", "--data", str(server.directory))
+    assert code == Exit.STORE_UNAVAILABLE
+    assert "in use by another process" in told
+    assert asked(server.directory, "status")["running"]
+
+
+def test_the_socket_of_a_server_that_died_is_no_obstacle(stopped: Path) -> None:
+    """Nobody listens there, so the command opens the store itself."""
+    with socket.socket(socket.AF_UNIX) as left_behind:
+        left_behind.bind(str(stopped / SOCKET_NAME))
+    assert not asked(stopped, "status")["running"]
+    (stopped / SOCKET_NAME).unlink()
 
 
 class Storing(threading.Thread):

@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
 from tests.server.inside import TurnedClock, connect, make_server, serving
 
 from sealmail_net.tls import client_context
@@ -150,11 +156,20 @@ def test_new_files_are_taken_up_at_the_next_connection(
     asyncio.run(run())
 
 
-def test_files_that_cannot_be_used_are_refused_by_name(tmp_path: Path) -> None:
-    """At start nothing else is there to go on with."""
+def test_files_that_cannot_be_used_are_refused_by_name(
+    tmp_path: Path, other_identity: Path
+) -> None:
+    """No certificate, no key, a key that is locked: nobody is asked for a passphrase."""
     (tmp_path / "server.crt").write_text("no certificate")
     (tmp_path / "server.key").write_text("no key")
     with pytest.raises(BadIdentity, match=r"server\.crt"):
+        TlsIdentity(tmp_path / "server.crt", tmp_path / "server.key")
+    locked = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"passphrase")
+    )
+    (tmp_path / "server.key").write_bytes(locked)
+    shutil.copy(other_identity / "server.crt", tmp_path / "server.crt")
+    with pytest.raises(BadIdentity, match=r"server\.key"):
         TlsIdentity(tmp_path / "server.crt", tmp_path / "server.key")
     with pytest.raises(BadIdentity, match="holds no certificate"):
         pin_of(tmp_path / "missing.crt")

@@ -13,6 +13,7 @@ from sealmail_client.cli.init import init
 from sealmail_client.cli.key import key
 from sealmail_client.cli.mail import list_mail, read, save
 from sealmail_client.cli.outbox import outbox
+from sealmail_client.cli.pow import pow
 from sealmail_client.cli.program import Program, Start
 from sealmail_client.cli.send import send
 from sealmail_client.cli.server import server
@@ -45,6 +46,6 @@ def main(context: click.Context, home: Path, identity: str | None) -> None:
 for _command in (
     *(init, identity_group, key, server),
     *(send, fetch, list_mail, read, save, outbox, acks),
-    *(backup, restore),
+    *(backup, restore, pow),
 ):
     main.add_command(_command)

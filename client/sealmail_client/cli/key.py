@@ -1,19 +1,17 @@
 """``sealmail key``: the own key, and those of others."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 
 from sealmail_client.addressing import Addressing, KeyNotFound
-from sealmail_client.cli.program import (
-    desk_of,
-    json_option,
-    readable,
-    show,
-    tell_doubts,
-)
-from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER
-from sealmail_client.correspondents import KnownKey
+from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER, WHO
+from sealmail_client.cli.verify import verify
+from sealmail_client.correspondents import Correspondents, KnownKey
+from sealmail_client.fingerprint_words import hex_groups
+from sealmail_client.key_changes import KeyUndecided
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.presence import publish_everywhere
 from sealmail_protocol.addresses import ServerAddress
@@ -26,6 +24,9 @@ def key() -> None:
     """Publish the own key, and find and judge those of others."""
 
 
+key.add_command(verify)
+
+
 @key.command()
 @click.pass_context
 def publish(context: click.Context) -> None:
@@ -36,45 +37,62 @@ def publish(context: click.Context) -> None:
 
 
 @key.command()
-@click.argument("address", type=ADDRESS)
+@click.argument("who", type=WHO)
 @click.option(
     "--server",
     "servers",
     type=SERVER,
     multiple=True,
-    help="The server to ask; without it, the home server.",
+    help="The server to ask, each one if repeated; without it, the home server.",
 )
 @json_option
 @click.pass_context
 def find(
-    context: click.Context, address: str, servers: tuple[ServerAddress, ...], as_json: bool
+    context: click.Context, who: str | KeyId, servers: tuple[ServerAddress, ...], as_json: bool
 ) -> None:
-    """Look up the keys that claim ADDRESS, and keep them in the address book."""
+    """Look up the keys that claim an address, or the key with this id, and keep them."""
     with desk_of(context) as desk:
         addressing = Addressing(desk)
-        found = asyncio.run(addressing.find(address, servers))
+        found = asyncio.run(_find(addressing, who, servers))
         tell_doubts(addressing.doubts)
         if not found:
-            raise KeyNotFound(f"no key for {address} is there: is it the right server?")
-        known = desk.correspondents.known(address)
-        show([_found_row(one) for one in found], as_json, lambda: _tell_found(found, known))
+            raise KeyNotFound(f"no key for {who} is there: is it the right server?")
+        rows = [_found_row(one, who, desk.correspondents) for one in found]
+        show(rows, as_json, lambda: _tell_found(rows))
+        _warn(desk.correspondents, who)
+
+
+@key.command(name="list")
+@click.argument("text", default="")
+@json_option
+@click.pass_context
+def list_keys(context: click.Context, text: str, as_json: bool) -> None:
+    """List the address book, or the entries whose address, name or key id holds TEXT."""
+    with desk_of(context, alone=False) as desk:
+        known = desk.correspondents.search(text)
+        show([_known_row(one) for one in known], as_json, lambda: _tell_list(known))
 
 
 @key.command(name="show")
-@click.argument("address", type=ADDRESS, required=False)
+@click.argument("who", type=WHO, required=False)
 @json_option
 @click.pass_context
-def show_keys(context: click.Context, address: str | None, as_json: bool) -> None:
-    """Show the own key, or those known for ADDRESS."""
+def show_keys(context: click.Context, who: str | KeyId | None, as_json: bool) -> None:
+    """Show the own key, or what is known of an address or a key."""
     with desk_of(context, alone=False) as desk:
-        if address is None:
+        if who is None:
             own = {"key_id": desk.settings.key_id.hex, "user_id": desk.settings.user_id}
             show(own, as_json, lambda: click.echo(f"{own['key_id']}  {own['user_id']}"))
             return
-        known = desk.correspondents.known(address)
+        known = _known(desk.correspondents, who)
         if not known:
-            raise KeyNotFound(f"no key for {address} is known: `sealmail key find {address}`")
-        show([_known_row(one) for one in known], as_json, lambda: _tell_known(known))
+            raise KeyNotFound(f"no key for {who} is known: `sealmail key find {who}`")
+        show(
+            [_known_row(one) for one in known],
+            as_json,
+            lambda: _tell_known(known, desk.correspondents),
+        )
+        _warn(desk.correspondents, who)
 
 
 @key.command()
@@ -92,34 +110,86 @@ def trust(context: click.Context, address: str, key_id: KeyId) -> None:
         click.echo(f"{address} is {key_id} from now on")
 
 
-def _found_row(found: FoundKey) -> dict[str, object]:
+@key.command()
+@click.argument("address", type=ADDRESS)
+@click.pass_context
+def forget(context: click.Context, address: str) -> None:
+    """Strike ADDRESS off the address book; revocations stay known."""
+    with desk_of(context) as desk:
+        if not desk.correspondents.forget(address):
+            raise KeyNotFound(f"{address} is not in the address book: `sealmail key list`")
+        click.echo(f"{address} is forgotten; the next key that claims it is trusted again")
+
+
+async def _find(
+    addressing: Addressing, who: str | KeyId, servers: Sequence[ServerAddress]
+) -> tuple[FoundKey, ...]:
+    if isinstance(who, str):
+        return await addressing.find(who, servers)
+    found = await addressing.find_by_id(who, servers)
+    return () if found is None else (found,)
+
+
+def _known(book: Correspondents, who: str | KeyId) -> tuple[KnownKey, ...]:
+    return book.known(who) if isinstance(who, str) else book.addresses_of(who)
+
+
+def _warn(book: Correspondents, who: str | KeyId) -> None:
+    """Tell at once what would stop mail to the addresses concerned."""
+    for address in sorted({one.address for one in _known(book, who)}):
+        try:
+            book.trusted_key(address)
+        except KeyUndecided as warning:
+            click.echo(f"warning: {readable(str(warning))}", err=True)
+
+
+def _found_row(found: FoundKey, who: str | KeyId, book: Correspondents) -> dict[str, object]:
     announcement = found.announcement
+    standings = [one.standing for one in _known(book, who) if one.key_id == found.key_id]
     return {
         "key_id": found.key_id.hex,
         "user_id": announcement.user_id,
         "transport": str(announcement.transport),
         "price": str(announcement.price),
         "date": format_date(announcement.date),
+        "standing": standings[0] if standings else "not in the address book",
         "revoked": found.revoked,
     }
 
 
 def _known_row(known: KnownKey) -> dict[str, object]:
     return {
+        "address": known.address,
         "key_id": known.key_id.hex,
+        "user_id": known.user_id,
         "decision": str(known.decision),
+        "change": str(known.change),
+        "revoked": known.revoked,
         "first_seen": format_date(known.first_seen),
+        "last_seen": format_date(known.last_seen),
+        "seen_at": known.seen_at,
     }
 
 
-def _tell_found(found: tuple[FoundKey, ...], known: tuple[KnownKey, ...]) -> None:
-    decisions = {one.key_id: str(one.decision) for one in known}
-    for one in found:
-        decision = "revoked" if one.revoked else decisions[one.key_id]
-        click.echo(f"{one.key_id}  {readable(one.announcement.user_id)}  {decision}")
-        click.echo(f"     {one.announcement.transport}, price {one.announcement.price}")
+def _tell_found(rows: Sequence[dict[str, object]]) -> None:
+    for row in rows:
+        click.echo(f"{row['key_id']}  {readable(str(row['user_id']))}  {row['standing']}")
+        click.echo(f"     {row['transport']}, price {row['price']}")
 
 
-def _tell_known(known: tuple[KnownKey, ...]) -> None:
+def _tell_list(known: Sequence[KnownKey]) -> None:
+    width = max((len(one.address) for one in known), default=0)
     for one in known:
-        click.echo(f"{one.key_id}  {one.decision}, first seen {format_date(one.first_seen)}")
+        seen = format_date(one.last_seen)
+        click.echo(f"{one.address:<{width}}  {one.key_id}  {one.standing}, last seen {seen}")
+
+
+def _tell_known(known: Sequence[KnownKey], book: Correspondents) -> None:
+    for one in known:
+        click.echo(f"{hex_groups(one.key_id)}  {one.standing}")
+        click.echo(f"     {one.address}, {readable(one.user_id)}")
+        first, last = format_date(one.first_seen), format_date(one.last_seen)
+        click.echo(f"     first seen {first}, last seen {last} at {one.seen_at or 'no server'}")
+        announcement = book.newest(one.key_id)
+        if announcement is not None:
+            click.echo(f"     {announcement.transport}, price {announcement.price}")

@@ -1,6 +1,7 @@
 """What all commands share: errors that end in an exit code, progress, JSON, the desk."""
 
 import json
+import logging
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class Program(click.Group):
 
     def invoke(self, context: click.Context) -> Any:
         """Run a command; what is expected to go wrong does so without a traceback."""
+        _tell_warnings()
         try:
             return super().invoke(context)
         except ClientError as error:
@@ -49,9 +51,23 @@ class Program(click.Group):
             _fail(error, MACHINE_EXIT_CODE)
 
 
-def _changed_pins(error: Exception) -> tuple[PinChanged, ...]:
+def _changed_pins(error: Exception) -> list[PinChanged]:
     reasons = error.reasons if isinstance(error, NoServerReached) else (error,)
-    return tuple(reason for reason in reasons if isinstance(reason, PinChanged))
+    return [reason for reason in reasons if isinstance(reason, PinChanged)]
+
+
+class _Warnings(logging.Handler):
+    """Tells the user what went on although it was not as it should be."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"warning: {readable(record.getMessage())}", err=True)
+
+
+def _tell_warnings() -> None:
+    for name in ("sealmail_client", "sealmail_net"):
+        logger = logging.getLogger(name)
+        if not any(isinstance(told, _Warnings) for told in logger.handlers):
+            logger.addHandler(_Warnings(logging.WARNING))
 
 
 def _fail(error: Exception, exit_code: int) -> None:

@@ -11,7 +11,7 @@ import click
 from sealmail_client.addressing import Addressing
 from sealmail_client.cli.outbox import message_row, tell_messages
 from sealmail_client.cli.program import desk_of, json_option, show, tell_doubts
-from sealmail_client.cli.values import ADDRESS, SERVER
+from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Draft
 from sealmail_client.errors import ClientError
@@ -20,6 +20,7 @@ from sealmail_client.presence import stay_findable
 from sealmail_client.sending import Sender
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.fields import is_line
+from sealmail_protocol.keys import KeyId
 
 
 class NotSent(ClientError):
@@ -29,13 +30,13 @@ class NotSent(ClientError):
 
 
 @click.command()
+@click.option("--to", "to", type=ADDRESS, multiple=True, help="An address; may be repeated.")
 @click.option(
-    "--to",
-    "to",
-    type=ADDRESS,
+    "--key",
+    "key_ids",
+    type=KEY_ID,
     multiple=True,
-    required=True,
-    help="An address; may be repeated.",
+    help="The key id of a recipient, whatever address it claims; may be repeated.",
 )
 @click.option(
     "--server",
@@ -59,6 +60,7 @@ class NotSent(ClientError):
 def send(
     context: click.Context,
     to: tuple[str, ...],
+    key_ids: tuple[KeyId, ...],
     servers: tuple[ServerAddress, ...],
     subject: str,
     text: str | None,
@@ -66,6 +68,8 @@ def send(
     as_json: bool,
 ) -> None:
     """Seal a message for its recipients and send it to their servers."""
+    if not to and not key_ids:
+        raise click.UsageError("say to whom: --to ADDRESS or --key KEYID")
     if not is_line(subject):
         raise click.BadParameter("a subject is one line", param_hint="--subject")
     try:
@@ -75,7 +79,7 @@ def send(
         raise click.BadParameter("subject and text must be UTF-8") from None
     with desk_of(context) as desk:
         files = tuple(path.absolute() for path in attachments)
-        message = asyncio.run(_send(desk, to, servers, subject, body, files))
+        message = asyncio.run(_send(desk, to, key_ids, servers, subject, body, files))
         show(message_row(message), as_json, lambda: tell_messages((message,)))
     unsent = message.at(Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
     if unsent:
@@ -88,6 +92,7 @@ def send(
 async def _send(
     desk: Desk,
     to: Sequence[str],
+    key_ids: Sequence[KeyId],
     servers: Sequence[ServerAddress],
     subject: str,
     text: str,
@@ -99,6 +104,8 @@ async def _send(
     for address in to:
         addressee = await addressing.addressee(address, servers)
         found[addressee.key_id] = addressee
+    for key_id in key_ids:
+        found[key_id] = await addressing.addressee_by_key(key_id, servers)
     tell_doubts((*addressing.doubts, *await stay_findable(desk)))
     draft = Draft(secrets.token_hex(20), subject, text, tuple(found.values()), attachments)
     number = desk.outbox.add(draft, desk.clock())

@@ -43,9 +43,12 @@ def _row(known: KnownPin) -> dict[str, object]:
         "way": known.way,
         "pin": known.pin.hex(),
         "first_seen": format_date(known.first_seen),
+        "previous": known.previous.hex() if known.previous is not None else None,
     }
 
 
 def _tell(known: tuple[KnownPin, ...]) -> None:
     for one in known:
         click.echo(f"{one.way}  {one.pin.hex()}  since {format_date(one.first_seen)}")
+        if one.previous is not None:
+            click.echo(f"     before that {one.previous.hex()}")

@@ -40,11 +40,20 @@ def _pin(text: str) -> bytes:
     return bytes.fromhex(text)
 
 
+def _key_id(text: str) -> KeyId:
+    # Fingerprints are often written in groups of four.
+    return KeyId.from_hex("".join(text.split()))
+
+
+def _who(text: str) -> str | KeyId:
+    return normal_address(text) if "@" in text else _key_id(text)
+
+
 ADDRESS = Parsed("ADDRESS", normal_address)
 SERVER = Parsed("HOST:PORT", ServerAddress.parse)
 PRICE = Parsed("PRICE", parse_price)
 AUTH_KEY = Parsed("AUTH_KEY", AuthKey)
 INVITATION = Parsed("CODE", Invitation.parse)
-# Fingerprints are often written in groups of four.
-KEY_ID = Parsed("KEYID", lambda text: KeyId.from_hex("".join(text.split())))
+KEY_ID = Parsed("KEYID", _key_id)
+WHO: Parsed[str | KeyId] = Parsed("ADDRESS|KEYID", _who)
 PIN = Parsed("PIN", _pin)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sealmail_protocol.commands import MAX_GENERATED
+from sealmail_protocol.command_codec import MAX_GENERATED
 from sealmail_server.accounts import SHORT_AUTH_KEY, AccountState
 from sealmail_server.cli.common import ask, data_option, json_option, print_json
 

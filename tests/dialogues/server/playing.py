@@ -15,7 +15,8 @@ from pathlib import Path
 
 from sealmail_net.tls import client_context
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.commands import BodyCommand, Command, parse_command
+from sealmail_protocol.command_codec import parse_command
+from sealmail_protocol.commands import BodyCommand, Command
 
 BEFORE_TLS = "before-tls"
 ANONYMOUS = "anonymous"

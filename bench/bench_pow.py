@@ -1,0 +1,330 @@
+"""The proof of work against hashlib and a dictionary, each figure a ratio within this run.
+
+What is compared takes turns, so that a busy machine slows both sides. One core unless said.
+"""
+
+import hashlib
+import math
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from multiprocessing.queues import SimpleQueue
+from pathlib import Path
+
+from sealmail_pow import (
+    IMPLEMENTATION,
+    Difficulty,
+    Stamp,
+    fastest_kernel,
+    kernels,
+    machine,
+    mint,
+    solve,
+    verify_many,
+)
+from sealmail_pow.odds import expected_hashes
+
+LETTER = bytes(range(60))
+BLOCK = bytes(8 * 1024 * 1024)
+ROUNDS = 3
+# What each kernel is to reach at level 48, in searches like that of the baseline.
+GOALS_AT_48 = {"avx512": 45, "shani": 40, "avx2": 20, "portable": 3.5}
+# A fifth of what a search of level 48 has to keep: enough to be as slow as it is, if not yet of
+# the two gigabytes that it would need in the end.
+BASELINE_ENTRIES = 4_000_000
+WORK_SOLVES = {24: 10_000, 32: 3_000, 40: 500, 48: 300}
+SECONDS = 1.0
+
+
+def main() -> None:
+    """Print every figure beside its goal."""
+    if IMPLEMENTATION != "native":
+        sys.exit("there is no compiled search here to measure")
+    print(f"kernels: {' '.join(kernels())}")
+    print(f"fastest: {fastest_kernel(60)} for a letter, {fastest_kernel(len(BLOCK))} for 8 MiB\n")
+    work = measure_work()
+    measure_level_48(work[48])
+    measure_search_against_kernel()
+    measure_threads()
+    measure_memory()
+    measure_small_mint()
+    measure_verify_many()
+    measure_long_data()
+    measure_deterministic()
+
+
+def show(what: str, figure: str, goal: str, reached: bool) -> None:
+    """Print one line."""
+    print(f"{what:52} {figure:>26}   {goal:20} {'yes' if reached else 'NO'}", flush=True)
+
+
+@contextmanager
+def timed(into: list[float]) -> Iterator[None]:
+    """Add the seconds that the body took to a list."""
+    start = time.perf_counter()
+    yield
+    into.append(time.perf_counter() - start)
+
+
+def taking_turns(*measures: Callable[[], float]) -> list[list[float]]:
+    """Run each measurement in turn, several times; return the results of each."""
+    rounds = [[measure() for measure in measures] for _ in range(ROUNDS)]
+    return [list(results) for results in zip(*rounds, strict=True)]
+
+
+def ratio(one: list[float], other: list[float]) -> tuple[float, str]:
+    """Return the median of the ratios round by round, and the text that shows their range."""
+    ratios = sorted(first / second for first, second in zip(one, other, strict=True))
+    middle = statistics.median(ratios)
+    return middle, f"{middle:.2f} ({ratios[0]:.2f} - {ratios[-1]:.2f})"
+
+
+def baseline_rate() -> float:
+    """Search as anybody would write it; return the hashes a second."""
+    seen: dict[bytes, bytes] = {}
+    start = time.perf_counter()
+    for number in range(BASELINE_ENTRIES):
+        nonce = b"%09x" % number
+        prefix = hashlib.sha256(nonce + LETTER).digest()[:6]
+        if prefix in seen:
+            break
+        seen[prefix] = nonce
+    return BASELINE_ENTRIES / (time.perf_counter() - start)
+
+
+def search_rate(
+    kernel: str | None, bits: int, seconds: float = SECONDS, threads: int = 1
+) -> float:
+    """Mint one stamp after the other; return the hashes a second, all overhead included."""
+    difficulty = Difficulty(bits)
+    hashes = 0
+    start = time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        hashes += solve(LETTER, difficulty, threads=threads, kernel=kernel).hashes
+    return hashes / elapsed
+
+
+def kernel_rate(kernel: str) -> float:
+    """Let a kernel hash and do nothing else; return the hashes a second."""
+    lanes = len(machine.native.steps(kernel, LETTER, 48, 1, 1))
+    steps = 4096
+    hashes = 0
+    start = time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < SECONDS / 2:
+        machine.native.steps(kernel, LETTER, 48, 1, steps)
+        hashes += lanes * steps
+    return hashes / elapsed
+
+
+def measure_work() -> dict[int, float]:
+    """Compare the hashes of many searches with what the birthday paradox expects."""
+    work = {}
+    for bits, solves in WORK_SOLVES.items():
+        difficulty = Difficulty(bits)
+        expected = expected_hashes(difficulty)
+        used = [solve(LETTER, difficulty, threads=1).hashes / expected for _ in range(solves)]
+        work[bits] = statistics.fmean(used)
+        error = statistics.stdev(used) / math.sqrt(solves)
+        show(
+            f"hashes against the expectation, {bits} bits, {solves} mints",
+            f"{work[bits]:.3f} +- {error:.3f}",
+            "at most 1.1",
+            work[bits] <= 1.1,
+        )
+    return work
+
+
+def measure_level_48(work: float) -> None:
+    """Compare the time to a stamp of level 48 with the baseline's, kernel by kernel."""
+    names = [name for name in kernels() if name in GOALS_AT_48]
+    plain, *rates = taking_turns(
+        baseline_rate, *(lambda name=name: search_rate(name, 48) for name in names)
+    )
+    print(f"baseline: {statistics.median(plain) / 1e6:.2f} million hashes a second")
+    for name, rate in zip(names, rates, strict=True):
+        # Both sides need the expected number of hashes, ours some more.
+        middle, text = ratio([each / max(work, 1.0) for each in rate], plain)
+        goal = GOALS_AT_48[name]
+        megahashes = statistics.median(rate) / 1e6
+        show(
+            f"level 48 against the baseline, {name}, {megahashes:.1f} MH/s",
+            text,
+            f"at least {goal}",
+            middle >= goal,
+        )
+
+
+def measure_search_against_kernel() -> None:
+    """Compare whole searches with the bare kernel."""
+    kernel = fastest_kernel(len(LETTER))
+    levels = {24: 0.8, 32: 0.9, 40: 0.9, 48: 0.9}
+    raw, *rates = taking_turns(
+        lambda: kernel_rate(kernel),
+        *(lambda bits=bits: search_rate(kernel, bits) for bits in levels),
+    )
+    for (bits, goal), rate in zip(levels.items(), rates, strict=True):
+        middle, text = ratio(rate, raw)
+        show(
+            f"search against bare kernel, {kernel}, {bits} bits",
+            text,
+            f"at least {goal}",
+            middle >= goal,
+        )
+
+
+def rate_into(results: "SimpleQueue[float]", seconds: float) -> None:
+    """Measure a search of level 48 in a process of its own."""
+    results.put(search_rate(None, 48, seconds))
+
+
+def two_processes_rate() -> float:
+    """Return what two processes reach together, each with one thread."""
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    processes = [context.Process(target=rate_into, args=(results, 4.0)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    total = sum(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return float(total)
+
+
+def measure_threads() -> None:
+    """Compare two threads on one search with two searches in two processes."""
+    one, two, apart = taking_turns(
+        lambda: search_rate(None, 48, 4.0),
+        lambda: search_rate(None, 48, 4.0, threads=2),
+        two_processes_rate,
+    )
+    middle, text = ratio(two, apart)
+    show("two threads against two processes, 48 bits", text, "at least 0.9", middle >= 0.9)
+    show("two threads against one, 48 bits", ratio(two, one)[1], "", True)
+
+
+def memory_of_a_mint(bits: int, deterministic: bool) -> float:
+    """Return by how many MiB a mint in a fresh process raises what it has in memory."""
+    context = multiprocessing.get_context("spawn")
+    results = context.SimpleQueue()
+    process = context.Process(target=memory_into, args=(results, bits, deterministic))
+    process.start()
+    grown = results.get()
+    process.join()
+    return float(grown)
+
+
+def memory_into(results: "SimpleQueue[float]", bits: int, deterministic: bool) -> None:
+    """Mint, and tell the growth of the peak."""
+    mint(LETTER, Difficulty(24))
+    before = peak_memory()
+    mint(LETTER, Difficulty(bits), deterministic=deterministic)
+    results.put(peak_memory() - before)
+
+
+def peak_memory() -> float:
+    """Return the most MiB that this process had in memory; getrusage() counts its parent's too."""
+    status = Path("/proc/self/status").read_text()
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) / 1024
+
+
+def measure_memory() -> None:
+    """Show how little a search by distinguished points remembers."""
+    grown = memory_of_a_mint(56, deterministic=False)
+    show("memory of a mint, 56 bits", f"{grown:.1f} MiB", "below 8 MiB", grown < 8)
+
+
+def measure_small_mint() -> None:
+    """Time the smallest price, with all of Python about it."""
+    seconds: list[float] = []
+    for number in range(4000):
+        data = b"%060d" % number
+        with timed(seconds):
+            mint(data, Difficulty(24))
+    mean = statistics.fmean(seconds) * 1e6
+    show("a mint of 24 bits", f"{mean:.0f} microseconds", "below 250", mean < 250)
+
+
+def measure_verify_many() -> None:
+    """Verify a batch, and the same in a loop with hashlib."""
+    pairs = [
+        (b"%060d" % number, Stamp((f"{number:016x}", f"{number + 1:016x}")))
+        for number in range(100_000)
+    ]
+
+    def loop() -> float:
+        start = time.perf_counter()
+        verdicts = []
+        for data, stamp in pairs:
+            first, *others = (
+                int.from_bytes(hashlib.sha256(nonce.encode() + data).digest(), "big")
+                for nonce in stamp.nonces
+            )
+            verdicts.append(all((first ^ other) >> (256 - 24) == 0 for other in others))
+        return len(pairs) / (time.perf_counter() - start)
+
+    def batch() -> float:
+        start = time.perf_counter()
+        verify_many(pairs, Difficulty(24))
+        return len(pairs) / (time.perf_counter() - start)
+
+    batches, loops = taking_turns(batch, loop)
+    middle, text = ratio(batches, loops)
+    rate = statistics.median(batches) / 1e6
+    show(f"verify_many against hashlib, {rate:.2f} million/s", text, "at least 6", middle >= 6)
+
+
+def measure_long_data() -> None:
+    """Mint 8 MiB at 8 bits, counting, so that both sides need the same tries."""
+    blocks = [BLOCK + bytes([number]) for number in range(8)]
+
+    def plain() -> float:
+        start = time.perf_counter()
+        for block in blocks:
+            seen: set[int] = set()
+            for number in count():
+                running = hashlib.sha256(b"%09x" % number)
+                running.update(block)
+                first = running.digest()[0]
+                if first in seen:
+                    break
+                seen.add(first)
+        return time.perf_counter() - start
+
+    def native(kernel: str) -> float:
+        start = time.perf_counter()
+        for block in blocks:
+            solve(block, Difficulty(8), deterministic=True, kernel=kernel)
+        return time.perf_counter() - start
+
+    names = [name for name in kernels() if name != "python"]
+    hashlibs, *times = taking_turns(plain, *(lambda name=name: native(name) for name in names))
+    for name, seconds in zip(names, times, strict=True):
+        middle, text = ratio(hashlibs, seconds)
+        goal = "at least 3" if name == "shani" else ""
+        show(f"mint of 8 MiB against hashlib, {name}", text, goal, not goal or middle >= 3)
+
+
+def measure_deterministic() -> None:
+    """Count to the first collision of 48 bits, as the original does."""
+    letters = (LETTER + b"%d" % number for number in count())
+
+    def native() -> float:
+        start = time.perf_counter()
+        hashes = solve(next(letters), Difficulty(48), deterministic=True).hashes
+        return hashes / (time.perf_counter() - start)
+
+    rates, plain = taking_turns(native, baseline_rate)
+    middle, text = ratio(rates, plain)
+    rate = statistics.median(rates) / 1e6
+    show(f"deterministic, 48 bits, {rate:.1f} MH/s", text, "at least 20", middle >= 20)
+    grown = memory_of_a_mint(48, deterministic=True)
+    show("memory of the deterministic search", f"{grown:.0f} MiB", "at most 512 MiB", grown <= 512)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Where keys are sought: one interface for every kind of place, and a search over several.
+
+A server is a source now. Whatever comes later (DNS, the DHT) is one more class with a name and
+two questions; nothing else has to know.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sealmail_client.key_lookup import FoundKey, KeyLookup
+from sealmail_client.posting import Peer
+from sealmail_net.errors import NetworkError, NoServerReached
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.keys import KeyId
+from sealmail_verify import Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a source knows: keys that hold in themselves, and why others were left out."""
+
+    keys: tuple[FoundKey, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+class KeySource(Protocol):
+    """A place where keys are sought; it checks every signature of what it hands on."""
+
+    @property
+    def name(self) -> str:
+        """What the user calls it, and what is kept beside a key that was seen there."""
+        ...
+
+    async def by_address(self, address: str) -> Answer:
+        """Return the keys with a valid claim to ``address``; ``NetworkError`` if unreachable."""
+        ...
+
+    async def by_key_id(self, key_id: KeyId) -> Answer:
+        """Return the key ``key_id`` if it is there; ``NetworkError`` if unreachable."""
+        ...
+
+
+# How to reach one of a group of servers where a changed TLS key stops us.
+LookUp = Callable[[Sequence[ServerAddress]], AbstractAsyncContextManager[Peer]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSource:
+    """A group of servers, any one of which is asked, without login."""
+
+    transport: Transport
+    look_up: LookUp
+    verifier: Verifier
+    clock: Callable[[], datetime]
+
+    @property
+    def name(self) -> str:
+        """The group as transports are written: ``server=host:port,host:port``."""
+        return str(self.transport)
+
+    async def by_address(self, address: str) -> Answer:
+        """Ask one server of the group for claims, and for the key of each."""
+        async with self.look_up(self.transport.servers) as peer:
+            lookup = KeyLookup(peer.server, self.verifier, self.clock())
+            return Answer(await lookup.by_address(address), tuple(lookup.doubts))
+
+    async def by_key_id(self, key_id: KeyId) -> Answer:
+        """Ask one server of the group for an announcement."""
+        async with self.look_up(self.transport.servers) as peer:
+            lookup = KeyLookup(peer.server, self.verifier, self.clock())
+            found = await lookup.by_key_id(key_id)
+        return Answer((found,) if found is not None else (), tuple(lookup.doubts))
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One source's answer to a question."""
+
+    source: str
+    keys: tuple[FoundKey, ...]
+
+
+Enough = Callable[[Sighting], bool]
+
+
+def never(_: Sighting) -> bool:
+    """Ask on, to the last source."""
+    return False
+
+
+class KeySearch:
+    """Asks sources in their order, and keeps every doubt with the name of its source.
+
+    A source that cannot be reached is a doubt as long as another one answers.
+    """
+
+    def __init__(self, sources: Sequence[KeySource]) -> None:
+        # Two ways to name the same servers are one source.
+        self._sources = tuple({source.name: source for source in sources}.values())
+        self.doubts: list[str] = []
+
+    async def by_address(self, address: str, enough: Enough = never) -> tuple[Sighting, ...]:
+        """Ask which keys claim ``address``, each source until ``enough`` says so."""
+        return await self._ask(lambda source: source.by_address(address), enough)
+
+    async def by_key_id(self, key_id: KeyId, enough: Enough = never) -> tuple[Sighting, ...]:
+        """Ask for the key ``key_id``, each source until ``enough`` says so."""
+        return await self._ask(lambda source: source.by_key_id(key_id), enough)
+
+    async def _ask(
+        self, question: Callable[[KeySource], Awaitable[Answer]], enough: Enough
+    ) -> tuple[Sighting, ...]:
+        sightings: list[Sighting] = []
+        unreached: list[NetworkError] = []
+        for source in self._sources:
+            try:
+                answer = await question(source)
+            except NetworkError as error:
+                unreached.append(error)
+                continue
+            self.doubts += (f"{source.name}: {doubt}" for doubt in answer.doubts)
+            sightings.append(Sighting(source.name, answer.keys))
+            if enough(sightings[-1]):
+                break
+        if unreached and not sightings:
+            raise NoServerReached([reason for error in unreached for reason in _reasons(error)])
+        self.doubts += map(str, unreached)
+        return tuple(sightings)
+
+
+def union(sightings: Sequence[Sighting]) -> tuple[FoundKey, ...]:
+    """Return every key that was seen once: revoked if anywhere so, else the newest."""
+    best: dict[KeyId, FoundKey] = {}
+    for sighting in sightings:
+        for found in sighting.keys:
+            held = best.get(found.key_id)
+            if held is None or found.beats(held):
+                best[found.key_id] = found
+    return tuple(best.values())
+
+
+def _reasons(error: NetworkError) -> tuple[NetworkError, ...]:
+    return error.reasons if isinstance(error, NoServerReached) else (error,)

@@ -1,0 +1,333 @@
+/* The Python module sealmail_pow._native: arguments in, searches without the interpreter's lock,
+ * nonces out. What is checked here is what memory safety needs; the rest is the caller's. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <string.h>
+
+#include "kernels.h"
+#include "search.h"
+#include "verify.h"
+
+enum {
+    MOST_BITS = 256,
+    /* The longest nonce that a stamp may hold. */
+    MOST_STAMP_NONCE = 64,
+    /* Hashing more bytes than this for one stamp is worth letting other threads run. */
+    LONG_DATA = 64 * 1024,
+};
+
+/* What a search needs to talk to the caller while the lock is released. */
+struct listener {
+    PyObject *look;
+    PyThreadState *thread;
+};
+
+/* Ask whether to go on: False, or an exception, ends the search. */
+static bool look(void *argument, uint64_t hashes)
+{
+    struct listener *listener = argument;
+    PyEval_RestoreThread(listener->thread);
+    bool go_on = PyErr_CheckSignals() == 0;
+    if (go_on && listener->look != Py_None) {
+        PyObject *answer = PyObject_CallFunction(listener->look, "K", (unsigned long long)hashes);
+        go_on = answer != NULL;
+        Py_XDECREF(answer);
+    }
+    listener->thread = PyEval_SaveThread();
+    return go_on;
+}
+
+static const struct kernel *chosen_kernel(const char *name, Py_ssize_t length)
+{
+    if (name == NULL)
+        return fastest_kernel(length > MOST_KEPT_BLOCKS * BLOCK_BYTES);
+    const struct kernel *kernel = kernel_named(name);
+    if (kernel == NULL)
+        PyErr_Format(PyExc_ValueError, "this machine has no kernel named %s", name);
+    return kernel;
+}
+
+static bool check(bool holds, const char *complaint)
+{
+    if (!holds)
+        PyErr_SetString(PyExc_ValueError, complaint);
+    return holds;
+}
+
+static bool is_salt(const char *salt, Py_ssize_t length)
+{
+    return check(length == MOST_NONCE && strspn(salt, "0123456789abcdef") >= MOST_NONCE,
+                 "the salt is sixteen lower-case hex digits");
+}
+
+static PyObject *solution_or_error(enum outcome outcome, const struct solution *solution,
+                                   unsigned count)
+{
+    if (PyErr_Occurred())
+        return NULL;
+    if (outcome == OUT_OF_MEMORY) {
+        PyErr_SetString(PyExc_MemoryError, "the search needs more memory than it may take");
+        return NULL;
+    }
+    if (outcome == STOPPED) {
+        PyErr_SetString(PyExc_RuntimeError, "the search was stopped");
+        return NULL;
+    }
+    PyObject *nonces = PyTuple_New(count);
+    if (nonces == NULL)
+        return NULL;
+    for (unsigned which = 0; which < count; which++) {
+        PyObject *nonce = PyUnicode_FromStringAndSize(solution->nonces[which],
+                                                      (Py_ssize_t)solution->nonce_length);
+        if (nonce == NULL) {
+            Py_DECREF(nonces);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(nonces, which, nonce);
+    }
+    return Py_BuildValue("NK", nonces, (unsigned long long)solution->hashes);
+}
+
+static PyObject *walk(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    (void)module;
+    static char *names[] = {"data", "bits", "salt", "seed", "threads", "look", "kernel", NULL};
+    Py_buffer data;
+    unsigned bits, threads;
+    const char *salt, *kernel_name;
+    Py_ssize_t salt_length;
+    unsigned long long seed;
+    struct listener listener;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*Is#KIOz:walk", names, &data, &bits, &salt,
+                                     &salt_length, &seed, &threads, &listener.look, &kernel_name))
+        return NULL;
+    PyObject *result = NULL;
+    const struct kernel *kernel = chosen_kernel(kernel_name, data.len);
+    if (kernel != NULL && is_salt(salt, salt_length) &&
+        check(bits >= 16 && bits <= MOST_BITS, "a walk is for 16 to 256 bits") &&
+        check(threads >= 1 && threads <= MOST_THREADS, "a walk has 1 to 256 threads")) {
+        struct watch watch;
+        struct solution solution;
+        struct task task = {kernel, data.buf, (size_t)data.len, bits, salt, &watch};
+        begin_watch(&watch, look, &listener);
+        listener.thread = PyEval_SaveThread();
+        enum outcome outcome = search_by_walking(&task, threads, seed, &solution);
+        PyEval_RestoreThread(listener.thread);
+        result = solution_or_error(outcome, &solution, 2);
+    }
+    PyBuffer_Release(&data);
+    return result;
+}
+
+static PyObject *count(PyObject *module, PyObject *args, PyObject *keywords)
+{
+    (void)module;
+    static char *names[] = {"data", "bits", "nonces", "expected", "salt", "look", "kernel", NULL};
+    Py_buffer data;
+    unsigned bits, nonces;
+    double expected;
+    const char *salt, *kernel_name;
+    Py_ssize_t salt_length;
+    struct listener listener;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "y*IIdz#Oz:count", names, &data, &bits,
+                                     &nonces, &expected, &salt, &salt_length, &listener.look,
+                                     &kernel_name))
+        return NULL;
+    PyObject *result = NULL;
+    const struct kernel *kernel = chosen_kernel(kernel_name, data.len);
+    if (kernel != NULL && (salt == NULL || is_salt(salt, salt_length)) &&
+        check(bits <= MOST_BITS, "a prefix has at most 256 bits") &&
+        check(nonces >= 2 && nonces <= MOST_NONCES, "a stamp has 2 to 16 nonces")) {
+        struct watch watch;
+        struct solution solution;
+        struct task task = {kernel, data.buf, (size_t)data.len, bits, salt, &watch};
+        begin_watch(&watch, look, &listener);
+        listener.thread = PyEval_SaveThread();
+        enum outcome outcome = search_by_counting(&task, nonces, expected, &solution);
+        PyEval_RestoreThread(listener.thread);
+        result = solution_or_error(outcome, &solution, nonces);
+    }
+    PyBuffer_Release(&data);
+    return result;
+}
+
+/* The nonces of a stamp, borrowed from its tuple; false, with an exception set, if it is not a
+ * tuple of 2 to 16 short ASCII texts. */
+static bool read_nonces(PyObject *tuple, struct text nonces[MOST_NONCES], size_t *count)
+{
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) < 2 ||
+        PyTuple_GET_SIZE(tuple) > MOST_NONCES)
+        return check(false, "a stamp has a tuple of 2 to 16 nonces");
+    *count = (size_t)PyTuple_GET_SIZE(tuple);
+    for (size_t which = 0; which < *count; which++) {
+        PyObject *nonce = PyTuple_GET_ITEM(tuple, (Py_ssize_t)which);
+        if (!PyUnicode_Check(nonce) || !PyUnicode_IS_COMPACT_ASCII(nonce) ||
+            PyUnicode_GET_LENGTH(nonce) > MOST_STAMP_NONCE)
+            return check(false, "a nonce is at most 64 ASCII characters");
+        nonces[which].bytes = PyUnicode_1BYTE_DATA(nonce);
+        nonces[which].length = (size_t)PyUnicode_GET_LENGTH(nonce);
+    }
+    return true;
+}
+
+/* The level of a stamp, or -1 with an exception set. */
+static int level(PyObject *tuple, PyObject *data)
+{
+    struct text nonces[MOST_NONCES];
+    size_t count;
+    Py_buffer view;
+    unsigned bits;
+    if (!read_nonces(tuple, nonces, &count) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return -1;
+    struct text bytes = {view.buf, (size_t)view.len};
+    if (view.len > LONG_DATA) {
+        Py_BEGIN_ALLOW_THREADS
+        bits = shared_bits(nonces, count, bytes);
+        Py_END_ALLOW_THREADS
+    } else {
+        bits = shared_bits(nonces, count, bytes);
+    }
+    PyBuffer_Release(&view);
+    return (int)bits;
+}
+
+static PyObject *verify_many(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *pairs;
+    int least_bits;
+    Py_ssize_t least_nonces;
+    if (!PyArg_ParseTuple(args, "Oin:verify_many", &pairs, &least_bits, &least_nonces))
+        return NULL;
+    PyObject *iterator = PyObject_GetIter(pairs), *verdicts = PyList_New(0);
+    PyObject *attribute = PyUnicode_InternFromString("nonces"), *pair = NULL, *nonces = NULL;
+    if (iterator == NULL || verdicts == NULL || attribute == NULL)
+        goto failed;
+    while ((pair = PyIter_Next(iterator)) != NULL) {
+        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
+            check(false, "what is verified is pairs of data and stamp");
+            goto failed;
+        }
+        nonces = PyObject_GetAttr(PyTuple_GET_ITEM(pair, 1), attribute);
+        if (nonces == NULL)
+            goto failed;
+        bool enough = PyTuple_Check(nonces) && PyTuple_GET_SIZE(nonces) >= least_nonces;
+        if (enough) {
+            int bits = level(nonces, PyTuple_GET_ITEM(pair, 0));
+            if (bits < 0)
+                goto failed;
+            enough = bits >= least_bits;
+        }
+        if (PyList_Append(verdicts, enough ? Py_True : Py_False) < 0)
+            goto failed;
+        Py_CLEAR(nonces);
+        Py_CLEAR(pair);
+    }
+    if (PyErr_Occurred())
+        goto failed;
+    Py_DECREF(iterator);
+    Py_DECREF(attribute);
+    return verdicts;
+
+failed:
+    Py_XDECREF(iterator);
+    Py_XDECREF(verdicts);
+    Py_XDECREF(attribute);
+    Py_XDECREF(pair);
+    Py_XDECREF(nonces);
+    return NULL;
+}
+
+static PyObject *kernels(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *names = PyList_New(0);
+    for (const struct kernel *const *kernel = all_kernels; names && *kernel != NULL; kernel++) {
+        if (!(*kernel)->usable())
+            continue;
+        PyObject *name = PyUnicode_FromString((*kernel)->name);
+        if (name == NULL || PyList_Append(names, name) < 0)
+            Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
+}
+
+static PyObject *fastest(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_ssize_t length;
+    if (!PyArg_ParseTuple(args, "n:fastest", &length))
+        return NULL;
+    return PyUnicode_FromString(chosen_kernel(NULL, length)->name);
+}
+
+static bool never(void *listener, uint64_t hashes)
+{
+    (void)listener, (void)hashes;
+    return true;
+}
+
+/* Walk all lanes so many steps from places that follow from the first. */
+static PyObject *steps(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer data;
+    unsigned bits, most;
+    unsigned long long place;
+    const char *kernel_name;
+    if (!PyArg_ParseTuple(args, "zy*IKI:steps", &kernel_name, &data, &bits, &place, &most))
+        return NULL;
+    PyObject *result = NULL;
+    struct message *message = PyMem_Malloc(sizeof *message);
+    const struct kernel *kernel = chosen_kernel(kernel_name, data.len);
+    if (message != NULL && kernel != NULL && check(bits >= 1 && bits <= 64, "1 to 64 bits")) {
+        struct watch watch;
+        struct places at;
+        begin_watch(&watch, never, NULL);
+        prepare_walk(message, data.buf, (size_t)data.len, "5a175a175a175a17", bits, 32);
+        uint64_t mask = (uint64_t)message->mask_hi << 32 | message->mask_lo;
+        for (unsigned lane = 0; lane < kernel->lanes; lane++)
+            put_lane(&at, lane, (place + (uint64_t)lane * 0x9e3779b97f4a7c15) & mask);
+        Py_BEGIN_ALLOW_THREADS
+        for (unsigned done = 0; done < most;)
+            done += walk_lanes(kernel, message, &at, most - done, &watch);
+        Py_END_ALLOW_THREADS
+        result = PyTuple_New(kernel->lanes);
+        for (unsigned lane = 0; result && lane < kernel->lanes; lane++) {
+            PyObject *number = PyLong_FromUnsignedLongLong(place_of_lane(&at, lane));
+            if (number == NULL)
+                Py_CLEAR(result);
+            else
+                PyTuple_SET_ITEM(result, lane, number);
+        }
+    }
+    PyMem_Free(message);
+    PyBuffer_Release(&data);
+    return result;
+}
+
+static PyMethodDef methods[] = {
+    {"walk", (PyCFunction)(void (*)(void))walk, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"count", (PyCFunction)(void (*)(void))count, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"verify_many", verify_many, METH_VARARGS, NULL},
+    {"kernels", kernels, METH_NOARGS, NULL},
+    {"fastest", fastest, METH_VARARGS, NULL},
+    {"steps", steps, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_native",
+    .m_doc = "The proof of work in C; sealmail_pow is the way to it.",
+    .m_size = 0,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    know_the_machine();
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,269 @@
+/* Two nonces by distinguished points (van Oorschot and Wiener, 1994).
+ *
+ * A place is the first bits of a digest. Spelled as a nonce it gives another digest and so the
+ * next place: a walk, which is a function of the place alone, so that two walks that ever meet
+ * stay together. Where they meet are two different nonces whose digests begin alike: the stamp.
+ *
+ * Places with `theta` zero bits are distinguished points, and only they are remembered, with
+ * the trail that led there: where it began, and its length. When a second trail ends in the
+ * same point, both are walked again, side by side, to the place where they met. So hardly any
+ * memory is needed, whatever the level, and threads share little but that table.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "search.h"
+
+/* The steps between two looks at the watch: a fraction of a millisecond; one for long data. */
+enum { STEPS_A_LOOK = 512 };
+/* A walk that has met no point after so many times the mean is caught in a cycle. */
+enum { LOST_AFTER = 20 };
+/* Reached beyond 80 bits, which nobody has the time to find: 1.5 MiB. */
+enum { MOST_LOG_SLOTS = 16 };
+
+/* A place is at most so many bits. If more are asked for, walks meet now and then at places that
+ * do not agree in all of them, and go on: as each meeting is found among all points known by
+ * then, the work is not much more, half as much again for six bits. Tests make do with fewer. */
+#ifndef PLACE_BITS
+#define PLACE_BITS 64
+#endif
+
+/* How many slots are tried for a point before the last one is taken from another. */
+enum { PROBES = 16 };
+
+struct trail {
+    uint64_t point, start, steps;
+};
+
+struct search {
+    const struct task *task;
+    struct message message;
+    uint64_t seed;
+    atomic_uint_fast64_t starts;
+    unsigned theta;
+    bool alone;
+    pthread_mutex_t lock;
+    struct trail *trails;
+    unsigned log_slots;
+    bool found;
+    struct solution *solution;
+};
+
+/* How many zero bits make a point. Fewer give more points to remember, more give longer walks
+ * before the first point, and from the meeting on to the next: lanes * 2^theta hashes or so,
+ * which must stay small against the 2^(bits/2) of the search. */
+static unsigned theta_of(unsigned bits)
+{
+    static const unsigned few_points = 10, many_points = 12, most = 28;
+    unsigned half = bits / 2;
+    if (half <= few_points)
+        return 0;
+    /* A thousand points fit the fastest cache, which counts where many are met; where they are
+     * rare, four thousand are as good and cost fewer detours. */
+    unsigned theta = half - few_points;
+    if (theta > 8)
+        theta = half - many_points > 8 ? half - many_points : 8;
+    return theta < most ? theta : most;
+}
+
+/* A bijection that leaves no order: the finish of splitmix64. */
+static uint64_t scramble(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+/* A start that no lane of any thread had before. */
+static uint64_t fresh_start(struct search *search)
+{
+    uint64_t number = atomic_fetch_add_explicit(&search->starts, 1, memory_order_relaxed);
+    uint64_t mask = (uint64_t)search->message.mask_hi << 32 | search->message.mask_lo;
+    return scramble(search->seed + number * 0x9e3779b97f4a7c15) & mask;
+}
+
+static uint64_t step_from(const struct message *message, uint64_t place)
+{
+    char nonce[MOST_NONCE];
+    spell_place(message, place, nonce);
+    return place_of_nonce(message, nonce);
+}
+
+/* Remember a trail. If another one leads to the same point, give that one instead. */
+static bool already_there(struct search *search, const struct trail *trail, struct trail *other)
+{
+    size_t slots = (size_t)1 << search->log_slots;
+    size_t slot = (size_t)(trail->point * 0x9e3779b97f4a7c15 >> (64 - search->log_slots));
+    bool met = false;
+    if (!search->alone)
+        pthread_mutex_lock(&search->lock);
+    for (int probe = 0; probe < PROBES; probe++, slot = (slot + 1) & (slots - 1)) {
+        struct trail *there = search->trails + slot;
+        met = there->steps != 0 && there->point == trail->point;
+        if (met)
+            *other = *there;
+        else if (there->steps == 0 || probe == PROBES - 1)
+            *there = *trail;
+        else
+            continue;
+        break;
+    }
+    if (!search->alone)
+        pthread_mutex_unlock(&search->lock);
+    return met;
+}
+
+/* Walk two trails to the places just before they become one; count the hashes. False if one
+ * begins on the other, so that there is no such pair. */
+static bool meeting(const struct search *search, const struct trail *one,
+                    const struct trail *other, uint64_t pair[2], uint64_t *hashes)
+{
+    const struct message *message = &search->message;
+    const struct trail *longer = one->steps >= other->steps ? one : other;
+    const struct trail *shorter = longer == one ? other : one;
+    uint64_t place = longer->start, partner = shorter->start;
+    for (uint64_t ahead = longer->steps - shorter->steps; ahead > 0; ahead--, ++*hashes)
+        place = step_from(message, place);
+    for (uint64_t left = shorter->steps; left > 0 && place != partner; left--, *hashes += 2) {
+        pair[0] = place, pair[1] = partner;
+        place = step_from(message, place);
+        partner = step_from(message, partner);
+        if (place == partner) {
+            *hashes += 2;
+            return true;
+        }
+        if (left % STEPS_A_LOOK == 0)
+            glance(search->task->watch);
+    }
+    return false;
+}
+
+/* Whether the nonces of two places agree in all bits asked for, which may be more than a place
+ * has; if so they are the solution, unless another thread was first. */
+static bool is_solution(struct search *search, const uint64_t pair[2])
+{
+    uint8_t digests[2][32];
+    char nonces[2][MOST_NONCE];
+    for (int which = 0; which < 2; which++) {
+        spell_place(&search->message, pair[which], nonces[which]);
+        digest_nonce(&search->message, nonces[which], digests[which]);
+    }
+    if (!digests_agree(digests[0], digests[1], search->task->bits))
+        return false;
+    pthread_mutex_lock(&search->lock);
+    if (!search->found)
+        memcpy(search->solution->nonces, nonces, sizeof nonces);
+    search->found = true;
+    pthread_mutex_unlock(&search->lock);
+    stop(search->task->watch);
+    return true;
+}
+
+static void *walk(void *argument)
+{
+    struct search *search = argument;
+    struct watch *watch = search->task->watch;
+    const struct kernel *kernel = search->task->kernel;
+    const struct message *message = &search->message;
+    const uint64_t longest = (uint64_t)LOST_AFTER << search->theta;
+
+    struct places at;
+    uint64_t starts[MOST_LANES], begun[MOST_LANES], step = 0;
+    for (unsigned lane = 0; lane < kernel->lanes; lane++) {
+        starts[lane] = fresh_start(search);
+        begun[lane] = 0;
+        put_lane(&at, lane, starts[lane]);
+    }
+
+    unsigned until_look = 0;
+    uint64_t noted = 0;
+    while (!is_stopped(watch)) {
+        if (until_look == 0) {
+            note_hashes(watch, (step - noted) * kernel->lanes);
+            noted = step;
+            glance(watch);
+            until_look = message->is_long ? 1 : STEPS_A_LOOK;
+            continue;
+        }
+        unsigned steps = walk_lanes(kernel, message, &at, until_look, watch);
+        step += steps;
+        until_look -= steps;
+        if (message->is_long && is_stopped(watch))
+            break;
+        for (unsigned lane = 0; lane < kernel->lanes; lane++) {
+            uint64_t place = place_of_lane(&at, lane);
+            bool lost = false;
+            if ((at.hi[lane] & message->point_mask) == 0) {
+                /* The walk goes on from the point: so trails never begin within another, but
+                 * for the first of each lane. */
+                struct trail trail = {place, starts[lane], step - begun[lane]}, other;
+                if (already_there(search, &trail, &other)) {
+                    uint64_t pair[2], hashes = 0;
+                    bool solved = meeting(search, &trail, &other, pair, &hashes) &&
+                                  is_solution(search, pair);
+                    note_hashes(watch, hashes);
+                    if (solved)
+                        break;
+                    lost = true;
+                } else {
+                    starts[lane] = place;
+                    begun[lane] = step;
+                }
+            } else {
+                lost = step - begun[lane] > longest;
+            }
+            if (lost) {
+                starts[lane] = fresh_start(search);
+                begun[lane] = step;
+                put_lane(&at, lane, starts[lane]);
+            }
+        }
+    }
+    note_hashes(watch, (step - noted) * kernel->lanes);
+    return NULL;
+}
+
+enum outcome search_by_walking(const struct task *task, unsigned threads, uint64_t seed,
+                               struct solution *solution)
+{
+    struct search *search = malloc(sizeof *search);
+    if (search == NULL)
+        return OUT_OF_MEMORY;
+    search->task = task;
+    search->seed = seed;
+    atomic_init(&search->starts, 0);
+    search->theta = theta_of(task->bits);
+    search->alone = threads == 1;
+    search->found = false;
+    search->solution = solution;
+    /* Three times the points that a search meets on average. */
+    search->log_slots = task->bits / 2 - search->theta + 2;
+    if (search->log_slots > MOST_LOG_SLOTS)
+        search->log_slots = MOST_LOG_SLOTS;
+    search->trails = calloc((size_t)1 << search->log_slots, sizeof *search->trails);
+    if (search->trails == NULL) {
+        free(search);
+        return OUT_OF_MEMORY;
+    }
+    pthread_mutex_init(&search->lock, NULL);
+    prepare_walk(&search->message, task->data, task->length, task->salt,
+                 task->bits < PLACE_BITS ? task->bits : PLACE_BITS, search->theta);
+
+    /* The calling thread searches too. If the system gives fewer others, fewer must do. */
+    pthread_t others[MOST_THREADS];
+    unsigned started = 0;
+    while (started + 1 < threads && pthread_create(others + started, NULL, walk, search) == 0)
+        started++;
+    walk(search);
+    while (started > 0)
+        pthread_join(others[--started], NULL);
+
+    bool found = search->found;
+    solution->nonce_length = search->message.nonce_length;
+    solution->hashes = atomic_load(&task->watch->hashes);
+    pthread_mutex_destroy(&search->lock);
+    free(search->trails);
+    free(search);
+    return found ? FOUND : STOPPED;
+}

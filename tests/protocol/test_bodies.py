@@ -1,0 +1,128 @@
+"""Bodies are read within limits that are decided before anything is kept."""
+
+import pytest
+
+from sealmail_protocol.bodies import (
+    BodyReader,
+    DataChunk,
+    DataEnded,
+    DataStarted,
+    OversizedBody,
+    TextBody,
+)
+from sealmail_protocol.errors import ProtocolError
+from sealmail_protocol.policy import BLOCK_POLICY, FULL_MAILBOX_ANSWER, HARD_TEXT_BODY, KIB
+from sealmail_protocol.receive_buffer import ReceiveBuffer
+
+LONG = b"X: " + b"x" * 16_000
+ROOM = 64 * KIB
+
+
+def feed(reader: BodyReader, *lines: bytes, times: int = 1) -> list[object]:
+    """Return the events of lines, the last one ``times`` times."""
+    every = [*lines[:-1], *[lines[-1]] * times]
+    return [event for line in every if (event := reader.take_line(line)) is not None]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BLOCK_POLICY if str(kind) != "data"])
+def test_a_body_larger_than_its_type_is_read_and_thrown_away(kind: str) -> None:
+    """The limit of the first Type line, and room for Post-To lines, is kept to the byte."""
+    limit = min(BLOCK_POLICY[kind].body_size + ROOM, HARD_TEXT_BODY)  # type: ignore[index]
+    first = f"Type: {kind}".encode()
+    fits, rest = divmod(limit - len(first) - 2, len(LONG) + 2)
+    if 0 < rest < 3:
+        pytest.fail("choose another length")
+    for extra, expected in ((0, TextBody), (1, OversizedBody)):
+        reader = BodyReader()
+        assert feed(reader, first, LONG, times=fits) == []
+        (event,) = feed(reader, b"x" * (rest - 2 + extra), b"EndBlock")
+        assert isinstance(event, expected)
+
+
+def test_a_body_without_type_has_the_least_room() -> None:
+    """64 KiB, then it is only counted."""
+    (event,) = feed(BodyReader(), *[LONG] * 5, b"endblock")
+    assert event == OversizedBody(5 * (len(LONG) + 2))
+
+
+def test_a_late_type_does_not_revive_a_body() -> None:
+    """Lines that were thrown away do not come back, so neither does the body."""
+    reader = BodyReader()
+    feed(reader, LONG, times=5)
+    (event,) = feed(reader, b"Type: message-announcement", b"Date: x", b"EndBlock")
+    assert isinstance(event, OversizedBody)
+
+
+def test_an_endless_body_ends_the_connection() -> None:
+    """Padding counts, too."""
+    with pytest.raises(ProtocolError, match="text body"):
+        feed(BodyReader(), b"Padding: " + b"x" * 16_000, times=1100)
+
+
+def test_a_full_mailbox_reaches_its_owner() -> None:
+    """An answer has room for a mailbox of 16 MiB and the separators in it; a body has not."""
+    entry = b"x" * 248
+    entries = 16 * KIB * KIB // 250
+    for answer, expected in ((True, TextBody), (False, None)):
+        reader = BodyReader(answer=answer)
+        feed(reader, b"Type: message-announcement")
+        try:
+            for _ in range(entries - 1):
+                reader.take_line(entry)
+                reader.take_line(b"NextMessage")
+            event = reader.take_line(b"EndBlock")
+        except ProtocolError:
+            event = None
+        assert (type(event) if event else None) is expected
+    assert entries * 263 < FULL_MAILBOX_ANSWER
+
+
+def test_an_endless_header_before_data_ends_the_connection() -> None:
+    """No memory is spent on lines that no data block has."""
+    reader = BodyReader()
+    feed(reader, b"Type: data", LONG, times=9)
+    with pytest.raises(ProtocolError, match="before data"):
+        feed(reader, b"Data: 5")
+
+
+def test_data_come_in_chunks_and_stop_at_their_count() -> None:
+    """What follows the last byte stays in the buffer."""
+    reader, buffer = BodyReader(), ReceiveBuffer()
+    buffer.feed(b"TYPE: data\r\ndata: 600000\r\n" + b"x" * 600_000 + b"PING\r\n")
+    events: list[object] = []
+    while not events or not isinstance(events[-1], DataEnded):
+        events.append(reader.next_event(buffer))
+    started, *chunks, _ = events
+    assert started == DataStarted((b"TYPE: data", b"data: 600000"), 600_000)
+    assert [len(chunk.data) for chunk in chunks if isinstance(chunk, DataChunk)] == [
+        131_072, 131_072, 131_072, 131_072, 75_712,
+    ]  # fmt: skip
+    assert buffer.take_line() == b"PING"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"Data: 5", b"Type: data"),
+        (b"Type: acknowledgment", b"Type: data", b"Data: 5"),
+        (b"Type: DATA", b"Data: 5"),
+        (b"Type: data", b"Data: 0"),
+        (b"Type: data", b"Data: 05"),
+        (b"Type: data", b"Data: +5"),
+        (b"Type: data", b"Data:5"),
+    ],
+)
+def test_nobody_waits_for_bytes_that_nobody_sends(lines: tuple[bytes, ...]) -> None:
+    """A Data line counts bytes only in a body that said first that it is data."""
+    assert feed(BodyReader(), *lines, b"EndBlock") == [TextBody(lines)]
+
+
+def test_padding_is_no_part_of_a_body_unless_signed() -> None:
+    """Signed text is never thinned."""
+    signed = (
+        b"-----BEGIN PGP SIGNED MESSAGE-----",
+        b"Padding: kept",
+        b"-----END PGP SIGNATURE-----",
+    )
+    lines = (b"Padding: gone", *signed, b"NextClaim", b"padding: gone", *signed)
+    assert feed(BodyReader(), *lines, b"ENDBLOCK") == [TextBody((*signed, b"NextClaim", *signed))]

@@ -1,0 +1,393 @@
+"""A mailbox cannot be flooded, shut, overwritten or re-dated by those who write to it."""
+
+import dataclasses
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.server.post_office import (
+    ANYBODY,
+    PostOffice,
+    code_of,
+    in_post_office,
+    key_of,
+    lines_of,
+)
+from tests.server.users import FLOOR, message, now
+
+from sealmail_pow import Difficulty, mint
+from sealmail_protocol.block_codec import parse_text_block
+from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.bypass import BypassSecret
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.errors import Refusal
+from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
+from sealmail_protocol.replies import Accepted, Pending
+from sealmail_server.limits import Limits
+from sealmail_store import (
+    LOOSE_DATA,
+    Terms,
+    holder_space,
+    mailbox_space,
+    source_space,
+    unpaid_space,
+)
+
+ANN = KeyId(b"a" * 20)
+SECRET = BypassSecret(b"s" * 20)
+SMALL = Limits(mailbox_bytes=16 * 1024)
+
+
+async def set_price(office: PostOffice, price: Difficulty, mailboxes: str = "0,1") -> None:
+    """Put terms in force for Ann, as her key-announcement would."""
+    terms = Terms(ANN.raw, office.time, mailboxes, str(price))
+    await office.store.write(lambda view: view.put_terms(ANN.raw, (terms,)))
+
+
+def varied(number: int, **options: object) -> MessageAnnouncement:
+    """Return an announcement for Ann that differs by ``number``."""
+    return message(ANN, data=str(number).encode(), **options)  # type: ignore[arg-type]
+
+
+def changed(block: MessageAnnouncement, old: str, new: str) -> MessageAnnouncement:
+    """Return an announcement with one line replaced, or left out if ``new`` is empty."""
+    lines = tuple(new if line.startswith(old) else line for line in block.lines)
+    again = parse_text_block(tuple(line for line in lines if line))
+    assert isinstance(again, MessageAnnouncement)
+    return again
+
+
+def test_mail_for_nobody_waits_for_an_account_and_then_arrives(tmp_path: Path) -> None:
+    """PENDING without a demand, outside the mailbox; the account lets it in."""
+
+    async def scenario(office: PostOffice) -> None:
+        mail = varied(1)
+        assert await office.post(mail) == Pending()
+        assert await office.intake.verdict(block_digest(mail)) == Pending()
+        assert (await office.store.read(lambda view: view.counts())) == {}
+        ann = await office.open_account(ANN)
+        assert await office.intake.verdict(block_digest(mail)) == Accepted()
+        [entry] = await office.read(key_of(mail), ann)
+        assert entry.digest == block_digest(mail)
+        assert (await office.store.read(lambda view: view.space("waiting"))).entries == 0
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_what_waited_a_day_in_vain_is_forgotten(tmp_path: Path) -> None:
+    """After 24 hours the verdict is NOT FOUND, and an account that comes then finds nothing."""
+
+    async def scenario(office: PostOffice) -> None:
+        mail = varied(1)
+        assert await office.post(mail) == Pending()
+        office.pass_time(hours=24, seconds=2)
+        assert (await office.expiry.sweep()).waited == 1
+        assert await office.intake.verdict(block_digest(mail)) is None
+        ann = await office.open_account(ANN)
+        assert await office.read(key_of(mail), ann) == ()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_the_waiting_room_is_bounded_for_all_and_for_one_source(tmp_path: Path) -> None:
+    """What finds no room to wait is refused for what it waits for."""
+    size = len("".join(line + "\r\n" for line in varied(1).lines))
+    limits = Limits(waiting_bytes=5 * size, waiting_bytes_by_source=2 * size + 10)
+    sources = [dataclasses.replace(ANYBODY, source=f"203.0.113.{n}") for n in range(3)]
+
+    async def scenario(office: PostOffice) -> None:
+        waits = [
+            code_of(await office.post(varied(number), visitor=sources[number // 3])) is None
+            for number in range(9)
+        ]
+        assert waits == [True, True, False, True, True, False, True, False, False]
+        assert code_of(await office.post(varied(9))) is Refusal.RECIPIENT
+
+    in_post_office(tmp_path, scenario, limits)
+
+
+def test_mail_between_floor_and_price_waits_for_a_lower_price(tmp_path: Path) -> None:
+    """The verdict names the demand; when the price falls to the stamp, the mail is let in."""
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        await set_price(office, Difficulty(24, 2))
+        mail = varied(1, price=Difficulty(12, 2))
+        assert await office.post(mail) == Pending(Difficulty(24, 2))
+        await set_price(office, Difficulty(10, 2))
+        assert await office.intake.judge_waiting(ANN.hex) == 1
+        assert await office.intake.verdict(block_digest(mail)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_filling_mailbox_costs_more_and_a_full_one_is_shut(tmp_path: Path) -> None:
+    """From half full each sixteenth costs a bit more; nothing is evicted for a newcomer."""
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        demands, number = [], 0
+        key = mailbox_key("0", ANN)
+        while True:
+            number += 1
+            cheap = await office.post(varied(number))
+            if code_of(cheap) is Refusal.FULL:
+                break
+            if isinstance(cheap, Pending):
+                assert cheap.demand is not None
+                demands.append(cheap.demand.bits)
+                paid = await office.post(varied(number, price=cheap.demand))
+                if code_of(paid) is Refusal.FULL:
+                    break
+                assert paid == Accepted()
+        assert demands == sorted(demands)
+        # A stamp may be worth more than was searched for, so a step may be passed over.
+        assert set(demands) <= set(range(9, 17))
+        assert demands[-1] == 16
+        space = await office.store.read(lambda view: view.space(mailbox_space(key)))
+        assert SMALL.mailbox_bytes * 0.95 < space.bytes < SMALL.mailbox_bytes
+
+    in_post_office(tmp_path, scenario, SMALL)
+
+
+def test_tokens_below_the_price_have_a_quarter_of_a_mailbox(tmp_path: Path) -> None:
+    """The share climbs in even steps to the price; then a token is worth nothing more."""
+    price = Difficulty(24, 2)
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        await set_price(office, price)
+        demands, key = [FLOOR.bits], mailbox_key("0", ANN)
+        while demands[-1] < price.bits:
+            number = len(demands)
+            verdict = await office.post(varied(number, secret=SECRET))
+            if isinstance(verdict, Pending) and verdict.demand is not None:
+                demands.append(verdict.demand.bits)
+                paid = varied(number, secret=SECRET, price=verdict.demand)
+                assert await office.post(paid) == Accepted()
+            else:
+                demands.append(demands[-1])
+        assert demands == sorted(demands)
+        assert len(set(demands)) > 8
+        unpaid = await office.store.read(lambda view: view.space(unpaid_space(key)))
+        assert unpaid.bytes <= SMALL.mailbox_bytes // 4
+        assert await office.post(varied(99, price=price, secret=SECRET)) == Accepted()
+        assert await office.store.read(lambda view: view.space(unpaid_space(key))) == unpaid
+
+    in_post_office(tmp_path, scenario, SMALL)
+
+
+def test_bulky_announcements_pay_for_their_bytes(tmp_path: Path) -> None:
+    """Two bits for each doubling beyond 4 KiB that is not a line of data held here."""
+    padding = tuple(f"X-Filler: {number:05} {'x' * 980}" for number in range(12))
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        bulky = varied(1, extra=padding)
+        assert await office.post(bulky) == Pending(Difficulty(12, 2))
+
+    in_post_office(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("way", ["another mailbox", "another token", "no token"])
+def test_one_stamp_serves_one_entry(tmp_path: Path, way: str) -> None:
+    """Mailbox and token are not stamped, yet the same nonces do not pay twice."""
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        first = varied(1, secret=SECRET)
+        second = {
+            "another mailbox": changed(first, "Mailbox:", "Mailbox: 1"),
+            "another token": changed(first, "BypassToken:", f"BypassToken: {'ab' * 20}"),
+            "no token": changed(first, "BypassToken:", ""),
+        }[way]
+        assert await office.post(first) == Accepted()
+        assert code_of(await office.post(second)) is Refusal.STAMP
+        assert await office.post(first) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_more_nonces_do_not_make_more_stamps(tmp_path: Path) -> None:
+    """Of four nonces that agree each serves once, not every pair of them."""
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        first = varied(1)
+        stamp = mint(first.challenge, Difficulty(8, 4))
+        pairs = [",".join(("bd", *stamp.nonces[place : place + 2])) for place in (0, 1, 2)]
+        entries = [
+            changed(changed(first, "ProofOfWork:", f"ProofOfWork: {pair}"), "Mailbox:", name)
+            for pair, name in zip(pairs, ("Mailbox: 0", "Mailbox: 1", "Mailbox: 2"), strict=True)
+        ]
+        codes = [code_of(await office.post(entry)) for entry in entries]
+        assert codes == [None, Refusal.STAMP, None]
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_nobody_overwrites_redates_or_strips_anothers_mail(tmp_path: Path) -> None:
+    """Each attempt leaves the sender's entry as it was."""
+
+    async def scenario(office: PostOffice) -> None:
+        ann = await office.open_account(ANN)
+        mail = varied(1, price=Difficulty(12, 2), extra=("ServerNotify: False",))
+        assert await office.post(mail) == Accepted()
+        stripped = changed(mail, "ServerNotify:", "")
+        assert await office.post(stripped) == Accepted()
+        same_stamp = f"ProofOfWork: {mail.stamp}"
+        weaker = varied(1, date=mail.date)
+        assert weaker.stamp != mail.stamp
+        await office.post(weaker)
+        redated = changed(varied(1, date=mail.date + timedelta(seconds=60)), "None", "")
+        assert await office.post(redated) == Accepted()
+        entries = await office.read(key_of(mail), ann)
+        kept = {block_digest(mail), block_digest(stripped)}
+        assert len(entries) == 2
+        assert entries[0].digest in kept
+        assert same_stamp.encode() in entries[0].header
+        assert entries[1].digest == block_digest(redated)
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_dropped_mail_does_not_come_back(tmp_path: Path) -> None:
+    """Neither by STORE nor by REPLICATE nor under a better stamp; and only its owner drops it."""
+
+    async def scenario(office: PostOffice) -> None:
+        ann = await office.open_account(ANN)
+        other = await office.open_account(KeyId(b"b" * 20))
+        mail = varied(1)
+        digest, key = block_digest(mail), key_of(mail)
+        assert await office.post(mail) == Accepted()
+        assert not await office.intake.drop(key, digest, other)
+        assert not await office.intake.drop(key, digest, ANYBODY)
+        assert await office.intake.drop(key, digest, ann)
+        assert not await office.intake.drop(key, digest, ann)
+        dearer = varied(1, date=mail.date, price=Difficulty(16, 2))
+        for verdict in (
+            await office.post(mail),
+            await office.replicate(mail),
+            await office.post(dearer),
+            await office.replicate(dearer),
+        ):
+            assert code_of(verdict) is Refusal.RECIPIENT
+        assert await office.read(key, ann) == ()
+        space = await office.store.read(lambda view: view.space(mailbox_space(key)))
+        assert space.entries == 0
+        office.pass_time(days=12, hours=1)
+        await office.expiry.sweep()
+        assert not await office.store.read(lambda view: view.is_buried(key, digest, b""))
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_bundle_is_admitted_entry_by_entry(tmp_path: Path) -> None:
+    """Bad entries, even unreadable ones, do not keep the good ones out; the worst one answers."""
+
+    async def scenario(office: PostOffice) -> None:
+        ann = await office.open_account(ANN)
+        good = [varied(1), varied(2)]
+        poison = (b"Type: message-announcement", b"Date: 2026-99-99T99:99:99Z", b"\xff\xfe")
+        lines = (
+            *lines_of(good[0]),
+            b"NextMessage",
+            *poison,
+            b"nextmessage",
+            *lines_of(varied(3, mailbox="1")),
+            b"NextMessage",
+            *lines_of(good[1]),
+        )
+        verdict = await office.intake.take_text(key_of(good[0]), lines, ANYBODY)
+        assert code_of(verdict) in (Refusal.FORM, Refusal.KEY)
+        entries = await office.read(key_of(good[0]), ann)
+        assert {entry.digest for entry in entries} == {block_digest(each) for each in good}
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_ten_thousand_entries_cost_no_more_each_than_the_first(tmp_path: Path) -> None:
+    """Counted in steps of the database, the last thousand costs hardly more than the first."""
+    steps = 0
+
+    def count() -> bool:
+        nonlocal steps
+        steps += 1
+        return False
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        office.store._connection.set_progress_handler(count, 100)
+        key, costs = mailbox_key("0", ANN), []
+        for start in range(0, 10_000, 1_000):
+            before = steps
+            mails = [varied(number) for number in range(start, start + 1_000)]
+            assert await office.post_bundle(key, *mails) == Accepted()
+            costs.append(steps - before)
+        assert (await office.store.read(lambda v: v.space(mailbox_space(key)))).entries == 10_000
+        assert costs[-1] < 1.3 * costs[0]
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_quota_counts_data_once_and_bounds_it(tmp_path: Path) -> None:
+    """Two mails that name the same data cost a user its bytes once; past the quota none enters."""
+    limits = Limits(quota_bytes=100_000, loose_bytes_by_source=500_000)
+    data = [bytes([number]) * 40_000 for number in range(3)]
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+
+        async def bytes_held_and_loose() -> tuple[int, int]:
+            names = (holder_space(ANN.raw), LOOSE_DATA)
+            held, loose = await office.store.read(lambda v: [v.space(n).bytes for n in names])
+            return held, loose
+
+        for each in data:
+            assert await office.post_data(each) == Accepted()
+        assert await bytes_held_and_loose() == (0, 120_000)
+        for mailbox in ("0", "1"):
+            mail = message(ANN, data=data[0], mailbox=mailbox)
+            assert await office.post(mail) == Accepted()
+        assert await bytes_held_and_loose() == (40_000, 80_000)
+        dear = message(ANN, Difficulty(16, 2), data=data[1])
+        assert await office.post(dear) == Accepted()
+        assert await bytes_held_and_loose() == (80_000, 40_000)
+        last = message(ANN, Difficulty(16, 2), data=data[2])
+        assert code_of(await office.post(last)) is Refusal.QUOTA
+        unseen = message(ANN, Difficulty(16, 2), data=b"z" * 30_000)
+        assert await office.post(unseen) == Accepted()
+        assert code_of(await office.post_data(b"z" * 30_000)) is Refusal.QUOTA
+
+    in_post_office(tmp_path, scenario, limits)
+
+
+def test_replicated_mail_needs_no_account_price_or_room(tmp_path: Path) -> None:
+    """What the partner decided is not decided again; form, key, stamp and date still are."""
+
+    async def scenario(office: PostOffice) -> None:
+        assert await office.replicate(varied(1)) == Accepted()
+        ahead = varied(2, date=now() + timedelta(hours=40))
+        assert code_of(await office.post(ahead)) is Refusal.DATE
+        assert await office.replicate(ahead) == Accepted()
+        too_far = varied(3, date=now() + timedelta(hours=49))
+        assert code_of(await office.replicate(too_far)) is Refusal.DATE
+        assert code_of(await office.replicate(varied(4), BlockKey(b"x" * 20))) is Refusal.KEY
+        ann = await office.open_account(ANN)
+        assert len(await office.read(mailbox_key("0", ANN), ann)) == 2
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_what_one_source_lets_wait_is_given_back(tmp_path: Path) -> None:
+    """Judging and forgetting empty the sums again."""
+
+    async def scenario(office: PostOffice) -> None:
+        for number in range(3):
+            await office.post(varied(number))
+        space = source_space("waiting", ANYBODY.source)
+        assert (await office.store.read(lambda view: view.space(space))).entries == 3
+        await office.open_account(ANN)
+        assert (await office.store.read(lambda view: view.space(space))).entries == 0
+
+    in_post_office(tmp_path, scenario)
