@@ -38,7 +38,8 @@ def read_entries(
     """
     entries = []
     left_out = 0
-    for raw in filter(None, split_bundle(lines)):
+    body = tuple(lines)
+    for raw in split_bundle(body) if body else ():
         try:
             block = parse_text_block(decode_lines(raw))
             moment = min(now, block.date) if any_age else now
