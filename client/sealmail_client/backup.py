@@ -21,7 +21,12 @@ from typing import Final
 from sealmail_client.errors import ClientError, HomeUnusable
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.household import Household, Member
-from sealmail_client.safe_files import create_private, make_private, sync_directory
+from sealmail_client.safe_files import (
+    PRIVATE_DIRECTORY,
+    create_private,
+    make_private,
+    sync_directory,
+)
 from sealmail_protocol.dates import format_date
 
 FORMAT = "sealmail-backup"
@@ -82,10 +87,11 @@ def write_backup(household: Household, target: Path, now: datetime) -> BackupCon
             len(files),
             sum(path.stat().st_size for path in files.values()),
         )
-        partial = target.with_name(f"{target.name}.part")
-        partial.unlink(missing_ok=True)
+        # Such files are made for their owner only.
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        partial = Path(name)
         try:
-            with create_private(partial) as sink:
+            with os.fdopen(handle, "wb") as sink:
                 _write(files, content, sink)
                 sink.flush()
                 os.fsync(sink.fileno())
@@ -105,7 +111,8 @@ def restore_backup(source: Path, household: Household) -> BackupContent:
         raise HomeUnusable(
             f"{household.path} is not empty: name another directory by --home to restore into"
         )
-    parent = make_private(household.path.parent)
+    parent = household.path.parent
+    parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".restore-", dir=parent) as name:
         built = Household(make_private(Path(name) / "home"))
         try:

@@ -63,6 +63,12 @@ class Correspondents:
         rows = self._database.rows("SELECT DISTINCT address FROM known_key ORDER BY address")
         return tuple(row["address"] for row in rows)
 
+    def standing(self, user_id: str, key_id: KeyId) -> str:
+        """Return how far ``key_id`` can be relied on as that of ``user_id``, for people."""
+        known = self.known(address_in(user_id))
+        found = next((key.standing for key in known if key.key_id == key_id), None)
+        return found or "not in the address book"
+
     def trusted_key(self, address: str) -> KeyId | None:
         """Return the key to seal to, ``None`` for a stranger; ``KeyUndecided`` if unclear."""
         known = self.known(address)

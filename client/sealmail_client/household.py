@@ -108,7 +108,7 @@ class Household:
 
     def _read_default(self) -> str | None:
         try:
-            return self._default_file.read_text(encoding="ascii").strip()
+            return self._default_file.read_text("utf-8", "replace").strip()
         except FileNotFoundError:
             return None
 

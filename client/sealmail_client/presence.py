@@ -41,6 +41,8 @@ async def publish_everywhere(desk: Desk) -> tuple[str, ...]:
                 await desk.publisher.post(peer)
         await _post_further(desk)
         desk.require_valid_key()
+    # If this fails, the next fetch tries again.
+    desk.own_blocks.forget_postings(Place.HOME)
     async with desk.servers.home() as peer:
         await desk.publisher.publish(peer)
     return await _post_further(desk)

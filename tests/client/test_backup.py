@@ -47,6 +47,7 @@ def household(tmp_path: Path) -> Household:
 def test_what_is_backed_up_comes_back(household: Household, tmp_path: Path) -> None:
     """Settings of GnuPG's programs, locks and links do not, and everything is private."""
     archive, back = tmp_path / "archive", Household(tmp_path / "back")
+    tmp_path.chmod(0o755)
     content = write_backup(household, archive, NOW)
     assert archive.stat().st_mode & 0o777 == 0o600
     assert restore_backup(archive, back) == content
@@ -56,7 +57,8 @@ def test_what_is_backed_up_comes_back(household: Household, tmp_path: Path) -> N
     assert names == {f"1/{name}" for name in kept}
     assert {path.stat().st_mode & 0o077 for path in back.path.rglob("*")} == {0}
     assert back.choose().settings == household.choose().settings
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "back", "home"]
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_home_in_use_is_not_backed_up(household: Household, tmp_path: Path) -> None:

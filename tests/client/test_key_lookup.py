@@ -131,6 +131,6 @@ def test_too_many_claims_are_an_error_before_any_key_is_asked_for(bob: Correspon
         end = signature.index("-----BEGIN PGP SIGNATURE-----")
         claims.append(parse_text_block((*signature[:3], *said, *signature[end:])))
     shelf.put_claims(ADDRESS, *claims)
-    with pytest.raises(TooManyClaims, match="another address"):
+    with pytest.raises(TooManyClaims, match="send --key"):
         run(lookup(shelf).by_address(ADDRESS))
     assert shelf.asked == 1

@@ -112,7 +112,7 @@ def write_twice(database: HomeDatabase) -> None:
     """Write a row, and fail at writing it again."""
     with database.unit():
         for _ in range(2):
-            database.write("INSERT INTO pin VALUES ('lost', x'00', '')")
+            database.write("INSERT INTO pin (way, pin, first_seen) VALUES ('lost', x'00', '')")
 
 
 def test_a_database_is_private_and_keeps_what_was_committed(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_database_is_private_and_keeps_what_was_committed(tmp_path: Path) -> N
     with pytest.raises(sqlite3.IntegrityError):
         write_twice(database)
     with database.unit():
-        database.write("INSERT INTO pin VALUES ('kept', x'00', '')")
+        database.write("INSERT INTO pin (way, pin, first_seen) VALUES ('kept', x'00', '')")
     database.close()
     again = HomeDatabase(path)
     assert [row["way"] for row in again.rows("SELECT * FROM pin")] == ["kept"]

@@ -115,7 +115,7 @@ def test_a_server_whose_tls_key_changed_is_not_logged_in_to(
         refused = visitor.tries("fetch")
         assert refused.exit_code == 3
         assert "shows another key than before" in refused.complaint
-        way_out = re.search(f"sealmail (server accept {first.address} .*)", refused.complaint)
+        way_out = re.search("sealmail (server accept .*)", refused.complaint)
         assert way_out is not None
         visitor.does(*way_out[1].split())
         visitor.does("fetch")

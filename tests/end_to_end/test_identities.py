@@ -16,7 +16,10 @@ from sealmail_client.cli import main
 from sealmail_client.creation import Account, Wish, create_identity
 from sealmail_client.desk import open_desk, utc_now
 from sealmail_client.household import Household
+from sealmail_client.own_key import OwnKey
 from sealmail_client.presence import publish_everywhere, stay_findable
+from sealmail_client.profile import Home
+from sealmail_client.revoking import read_certificate
 from sealmail_client.settings import AuthKey, Locked, Place
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport
@@ -148,6 +151,19 @@ def test_new_terms_are_published_at_once_and_former_ones_hold_for_a_while(
     assert dora.tries("identity", "set").exit_code == 2
     assert dora.tries("identity", "set", "--mailboxes", "17").exit_code == 2
     assert dora.tries("identity", "set", "--price", "cheap").exit_code == 2
+
+
+def test_terms_that_could_not_be_published_are_so_by_the_next_fetch(dora: User, bob: User) -> None:
+    """They hold here at once, and the failure is told."""
+    dora.server.stop()
+    try:
+        assert dora.tries("identity", "set", "--price", "bd,21,2").exit_code == 3
+    finally:
+        dora.server.start()
+    dora.does("fetch")
+    look_up = ("key", "find", dora.address, "--server", str(dora.server.address), "--json")
+    (found,) = bob.does(*look_up).value
+    assert found["price"] == "bd,21,2"
 
 
 def test_a_rotated_subkey_opens_new_mail_and_the_former_one_old_mail(
@@ -292,6 +308,11 @@ def test_a_revocation_that_reached_no_server_is_posted_by_the_next_fetch(
     olga = User.settle(place, "Olga", "olga@a.example", first)
     first.stop()
     try:
+        # As if the program had been killed after the first of three steps.
+        with open_desk(Home(olga.home), alone=True) as desk:
+            own = OwnKey(desk.keyring, desk.settings.key_id, None)
+            revoked = own.when_revoked(read_certificate(desk, None))
+            asyncio.run(desk.publisher.write_revocation(revoked))
         done = olga.does("identity", "revoke", "--yes")
         assert "tries again" in done.complaint
         assert olga.tries("send", "--to", "x@a.example", "--message", "x").exit_code == 25

@@ -48,12 +48,14 @@ def read(context: click.Context, number: int, as_json: bool) -> None:
     with desk_of(context, alone=False) as desk:
         mail = desk.folders.one(number)
         letter = open_letter(mail.zip_file)
+        standing = desk.correspondents.standing(mail.envelope.sender, mail.envelope.sender_key)
         content = {
             **mail_row(mail),
+            "sender_standing": standing,
             "text": _text(letter),
             "attachments": [{"name": one.name, "size": one.size} for one in letter.attachments],
         }
-        show(content, as_json, lambda: _tell(mail, letter))
+        show(content, as_json, lambda: _tell(mail, letter, standing))
         desk.folders.mark_read(number)
 
 
@@ -106,12 +108,12 @@ def _line(mail: FiledMail) -> str:
     return f"{mail.number:>4} {mark} {date}  {readable(people)}  {subject}{doubt}"
 
 
-def _tell(mail: FiledMail, letter: OpenedLetter) -> None:
+def _tell(mail: FiledMail, letter: OpenedLetter, standing: str) -> None:
     envelope = mail.envelope
     signature = _SIGNATURE_TEXTS[envelope.signature]
     remark = f" ({readable(envelope.remark)})" if envelope.remark else ""
     for name, value in (
-        ("From", f"{readable(envelope.sender)} {envelope.sender_key}"),
+        ("From", f"{readable(envelope.sender)} {envelope.sender_key} ({standing})"),
         *(("To", readable(recipient)) for recipient in envelope.recipients),
         ("Date", format_date(envelope.date)),
         ("Subject", readable(envelope.subject)),
