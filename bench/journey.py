@@ -168,7 +168,7 @@ def settle(place: Path, name: str, server: Server) -> Person:
     """Make a user once, with an identity published on his server."""
     domain = f"{server.letter}.example"
     person = Person(name, f"{name.lower()}@{domain}", place / name.lower(), server)
-    if not (person.home / "config.toml").exists():
+    if not (person.home / "1" / "config.toml").exists():
         auth_key = (server.directory / "auth-keys-of-the-story").read_text().strip()
         identity = ("--name", name, "--address", person.address, "--price", PRICE)
         home = ("--server", server.address, "--allow-private-targets", "--no-passphrase")

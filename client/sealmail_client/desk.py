@@ -1,30 +1,25 @@
 """A user's desk: everything in one home, opened together and put away together."""
 
-import getpass
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 
 from sealmail_client.correspondents import Correspondents
-from sealmail_client.errors import WrongPassphrase
 from sealmail_client.folders import Folders
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.inbox import Inbox
 from sealmail_client.keyring import Keyring
 from sealmail_client.outbox import Outbox
+from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.profile import Home
 from sealmail_client.progress import Nobody, Watcher
-from sealmail_client.publishing import OwnBlocks, Publisher
+from sealmail_client.publishing import OwnBlocks, OwnKeyRevoked, Publisher
 from sealmail_client.servers import Servers
-from sealmail_client.settings import Settings
+from sealmail_client.settings import Locked, Place, Settings
+from sealmail_client.terms import FormerTerms, Terms
 from sealmail_verify import Verifier
-
-# Where scripts leave the passphrase; a variable with the passphrase itself would show in `ps e`.
-PASSPHRASE_FILE = "SEALMAIL_PASSPHRASE_FILE"  # noqa: S105 - a name, no secret
 
 Clock = Callable[[], datetime]
 
@@ -32,17 +27,6 @@ Clock = Callable[[], datetime]
 def utc_now() -> datetime:
     """Return the present second."""
     return datetime.now(UTC).replace(microsecond=0)
-
-
-def ask_passphrase() -> str | None:
-    """Return the passphrase from the file that the environment names, else from the user."""
-    named = os.environ.get(PASSPHRASE_FILE)
-    if named:
-        try:
-            return Path(named).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise WrongPassphrase(f"reading {PASSPHRASE_FILE} ({error})") from None
-    return getpass.getpass("Passphrase of your key: ")
 
 
 @dataclass
@@ -59,17 +43,18 @@ class Desk:
     @cached_property
     def keyring(self) -> Keyring:
         """The user's keys and those of his correspondents."""
-        return Keyring(self.home.keyring)
+        return Keyring(self.home.keyring, agent=self.settings.passphrase is Locked.AGENT)
 
     @cached_property
     def passphrase(self) -> str | None:
-        """What opens the user's key, asked for once; ``None`` if the key has none."""
-        return self.ask() if self.settings.passphrase else None
+        """What opens the user's key, asked for once; ``None`` if it is not ours to know."""
+        return self.ask() if self.settings.passphrase is Locked.PASSPHRASE else None
 
     @cached_property
     def servers(self) -> Servers:
         """The way to all servers."""
-        return Servers(self.settings, self.home.load_auth_key(), self.database, self.clock)
+        auth_keys = {place: self.home.load_auth_key(place) for place in self.settings.places}
+        return Servers(self.settings, auth_keys[Place.HOME], self.database, self.clock, auth_keys)
 
     @cached_property
     def verifier(self) -> Verifier:
@@ -92,6 +77,24 @@ class Desk:
             self.clock,
             self.watcher,
         )
+
+    @property
+    def terms(self) -> Terms:
+        """What senders may go by: the present terms, and those of a while ago."""
+        present = Terms((self.settings.price,), self.settings.mailboxes)
+        return present.with_former(FormerTerms(self.database).still_valid(self.clock()))
+
+    def require_valid_key(self) -> None:
+        """Raise ``OwnKeyRevoked`` if the user has revoked his key."""
+        if self.own_blocks.revoked:
+            raise OwnKeyRevoked(self.settings.key_id)
+
+    def change(self, settings: Settings) -> None:
+        """Write other settings; parts that were made from the former ones are made anew."""
+        self.home.save(settings)
+        self.settings = settings
+        for part in ("servers", "publisher"):
+            self.__dict__.pop(part, None)
 
     @cached_property
     def correspondents(self) -> Correspondents:

@@ -55,12 +55,12 @@ class NoSuchKey(ClientError):
 
 
 class BadKey(ClientError):
-    """A text that should be one public key is none: ask its owner for a good one."""
+    """What should be one key is none that can be used: ask its owner for a good one."""
 
     exit_code = 14
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"not a usable public key: {reason}")
+        super().__init__(f"not a usable key: {reason}")
         self.reason = reason
 
 
@@ -114,3 +114,9 @@ class NoSuchAttachment(ClientError):
     def __init__(self, name: str) -> None:
         super().__init__(f"the mail has no attachment {name!r}; reading it shows their names")
         self.name = name
+
+
+class CannotWrite(ClientError):
+    """A file that is there already is not overwritten: name another one."""
+
+    exit_code = 28

@@ -6,10 +6,11 @@ serves.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sealmail_client.errors import HomeUnusable
+from sealmail_client.safe_files import create_private
 
 _FIRST_SCHEMA = """
 CREATE TABLE pin (
@@ -117,8 +118,28 @@ UPDATE known_key SET last_seen = first_seen;
 ALTER TABLE pin ADD COLUMN previous BLOB;  -- the pin before this one
 """
 
+_OWN_PLACES = """
+CREATE TABLE own_posting (
+    type TEXT NOT NULL,                -- key-announcement, address-claim
+    place TEXT NOT NULL,               -- home, old, pub
+    date TEXT NOT NULL,                -- of the block that was taken there
+    posted TEXT NOT NULL,
+    PRIMARY KEY (type, place)
+) STRICT;
+INSERT INTO own_posting SELECT type, 'home', date, posted FROM own_block WHERE posted IS NOT NULL;
+ALTER TABLE own_block DROP COLUMN posted;
+CREATE TABLE revocation (
+    date TEXT NOT NULL                 -- when the user revoked his key; there is one row or none
+) STRICT;
+CREATE TABLE former_terms (
+    ended TEXT NOT NULL,               -- when other terms were published
+    price TEXT NOT NULL,
+    mailboxes TEXT NOT NULL            -- with commas between them
+) STRICT;
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES)
 SCHEMA_VERSION = len(_STEPS)
 
 
@@ -127,7 +148,10 @@ class NewerDatabase(HomeUnusable):
 
 
 class HomeDatabase:
-    """The open file; ``unit`` makes what is written in it one commit."""
+    """The open file; ``unit`` makes what is written in it one commit.
+
+    A file of an older version is brought up to date, after a copy of it was left beside it.
+    """
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -172,6 +196,18 @@ class HomeDatabase:
         found: sqlite3.Row | None = self._connection.execute(query, values).fetchone()
         return found
 
+    def copy_to(self, path: Path) -> None:
+        """Write the whole content to another file, in the place of what is there."""
+        path.unlink(missing_ok=True)
+        create_private(path).close()
+        with closing(sqlite3.connect(path)) as copy:
+            self._connection.backup(copy)
+
+    def table_names(self) -> frozenset[str]:
+        """Return the kind and name of everything in the schema."""
+        rows = self.rows("SELECT type, name FROM sqlite_schema")
+        return frozenset(f"{row['type']} {row['name']}" for row in rows)
+
     def _migrate(self, path: Path) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if version > SCHEMA_VERSION:
@@ -179,6 +215,8 @@ class HomeDatabase:
                 f"{path} has schema {version}, this program knows {SCHEMA_VERSION}: "
                 "use the newer sealmail that wrote it"
             )
+        if 0 < version < SCHEMA_VERSION:
+            self.copy_to(path.with_name(f"{path.name}.version-{version}"))
         for number, step in enumerate(_STEPS[version:], start=version + 1):
             # executescript commits by itself: the transaction stands inside the script.
             self._connection.executescript(

@@ -8,7 +8,9 @@ import io
 import logging
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -32,7 +34,7 @@ from sealmail_protocol.keys import KeyId
 from sealmail_verify import BadSignature
 from sealmail_verify.evidence import read_key_block
 
-__all__ = ["Algorithm", "Keyring", "Readable", "SignatureCheck"]
+__all__ = ["Algorithm", "GpgRun", "Keyring", "Readable", "SignatureCheck"]
 
 Algorithm = Literal["ed25519", "rsa3072"]
 
@@ -40,11 +42,13 @@ Algorithm = Literal["ed25519", "rsa3072"]
 logging.getLogger("gnupg").setLevel(logging.CRITICAL)
 
 _OPTIONS: Final = (
-    *("--no-options", "--pinentry-mode=loopback", "--display-charset=utf-8", "--utf8-strings"),
+    *("--no-options", "--display-charset=utf-8", "--utf8-strings"),
     *("--trust-model=always", "--no-auto-check-trustdb"),
     *("--disable-dirmngr", "--no-auto-key-retrieve", "--no-auto-key-locate"),
     *("--no-emit-version", "--no-comments", "--no-encrypt-to", "--no-symkey-cache"),
 )
+# Passphrases come from us, not from a window of the agent.
+_LOOPBACK: Final = "--pinentry-mode=loopback"
 # Stated, because gpg 2.4 would promise OCB, which nothing else can read.
 _PREFERENCES = "AES256 AES192 AES SHA512 SHA384 SHA256 ZLIB ZIP Uncompressed"
 _KEY_KINDS: Final[dict[Algorithm, tuple[str, ...]]] = {
@@ -66,24 +70,49 @@ _SMALL_PLAINTEXT = 64 * 1024 * 1024
 _PIPE_CHUNK = 256 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class GpgRun:
+    """What one gpg left behind."""
+
+    status: Status
+    output: bytes = field(repr=False)
+    exit_code: int
+
+    def require_done(self, doing: str) -> bytes:
+        """Return the output; raise what kept gpg from ``doing``."""
+        if self.status.wrong_passphrase:
+            raise WrongPassphrase(doing)
+        if self.exit_code != 0 or self.status.has("FAILURE") or self.status.has("ERROR"):
+            raise GpgFailed(doing, self.status.last_remark)
+        return self.output
+
+
 class Keyring:
     """The keys in the GnuPG home ``home``, which is made if it is not there.
 
-    ``passphrase`` is ``None`` everywhere for keys without one. Several threads may call at once.
+    ``passphrase`` is ``None`` everywhere for keys without one. With ``agent`` it always is:
+    gpg-agent asks the user itself and remembers the answer, or knows a smartcard. Several
+    threads may call at once.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, agent: bool = False) -> None:
         self.home = home.absolute()
+        self.agent = agent
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.home.chmod(0o700)
         # Messages of gpg are matched in one place below, so they must not be translated.
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
+        if agent and sys.stdin is not None and sys.stdin.isatty():
+            # A pinentry in the terminal must be told which.
+            environment.setdefault("GPG_TTY", os.ttyname(sys.stdin.fileno()))
+        self._environment = environment
+        self._options = _OPTIONS if agent else (*_OPTIONS, _LOOPBACK)
         try:
             self._check_socket_path(environment)
             # Latin-1 reads whatever bytes gpg writes; what we write is encoded by ourselves.
             self._gpg = gnupg.GPG(
                 gnupghome=str(self.home),
-                options=list(_OPTIONS),
+                options=list(self._options),
                 env=environment,
                 encoding="latin-1",
             )
@@ -110,8 +139,11 @@ class Keyring:
         if name:
             lines.append(f"Name-Real: {_plain_name(name)}")
         lines.append(f"Name-Email: {normal_address(address)}")
-        protection = "%no-protection" if passphrase is None else _passphrase_line(passphrase)
-        text = "\n".join([*lines, protection, "%commit", ""])
+        if passphrase is not None:
+            lines.append(_passphrase_line(passphrase))
+        elif not self.agent:
+            lines.append("%no-protection")
+        text = "\n".join([*lines, "%commit", ""])
         result = self._gpg.gen_key(text.encode())
         status = Status.read(result.stderr)
         created = status.all("KEY_CREATED")
@@ -220,14 +252,61 @@ class Keyring:
         self._decrypt(io.BytesIO(sealed), passphrase, limit, content.write)
         return content.getvalue()
 
-    def close(self) -> None:
-        """End the agent that gpg started for this home; it would outlive us."""
+    def opens(self, key_id: KeyId, passphrase: str | None) -> bool:
+        """Return whether ``passphrase`` unlocks an own key, as far as that can be found out."""
+        try:
+            self._sign(io.BytesIO(b""), key_id, passphrase, detach=True, binary=True)
+        except WrongPassphrase:
+            return False
+        except NoSuchKey:
+            # It is revoked or has expired: nothing tells.
+            return True
+        return True
+
+    def run(
+        self,
+        *arguments: str,
+        given: bytes = b"",
+        passphrase: str | None = None,
+        ask: bool = False,
+    ) -> "GpgRun":
+        """Run gpg for what the library does not know; ``given`` is its standard input.
+
+        With ``ask`` it asks for passphrases there too, instead of being told ``passphrase``.
+        """
+        reading_end, writing_end = os.pipe()
+        os.write(writing_end, f"{passphrase or ''}\n".encode())
+        os.close(writing_end)
+        known = () if self.agent or ask else ("--passphrase-fd", str(reading_end))
+        try:
+            done = subprocess.run(
+                (
+                    *(self._gpg.gpgbinary, "--homedir", str(self.home), "--no-tty"),
+                    *("--status-fd", "2", *self._options, *known, *arguments),
+                ),
+                input=given,
+                capture_output=True,
+                env=self._environment,
+                pass_fds=(reading_end,),
+                check=False,
+            )
+        finally:
+            os.close(reading_end)
+        return GpgRun(Status.read(done.stderr.decode("latin-1")), done.stdout, done.returncode)
+
+    def forget_passphrases(self) -> None:
+        """End the agent of this home, and with it what it remembers."""
         subprocess.run(
             ["gpgconf", "--homedir", str(self.home), "--kill", "all"],  # noqa: S607
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
         )
+
+    def close(self) -> None:
+        """End the agent that gpg started for this home, unless the user chose to rely on it."""
+        if not self.agent:
+            self.forget_passphrases()
 
     def __enter__(self) -> "Keyring":
         return self
@@ -251,6 +330,10 @@ class Keyring:
                 f"the path {self.home} is too long for GnuPG's agent: "
                 f"choose a directory whose path is {spare} bytes shorter"
             )
+
+    def _without(self, passphrase: str | None) -> tuple[str, ...]:
+        """Answer in advance for keys that turn out to be locked, so that others are tried too."""
+        return () if passphrase or self.agent else ("--passphrase", "")
 
     def _require(self, key_id: KeyId) -> dict[str, Any]:
         """Return the listing of a primary key; gpg alone would also take a subkey's id."""
@@ -276,7 +359,7 @@ class Keyring:
             passphrase=_as_latin(passphrase),
             extra_args=[
                 *("--digest-algo", "SHA512", "--local-user", key_id.hex),
-                *_without(passphrase),
+                *self._without(passphrase),
             ],
             **form,
         )
@@ -332,7 +415,7 @@ class Keyring:
             result = gpg.decrypt_file(
                 watched,
                 passphrase=_as_latin(passphrase),
-                extra_args=[f"--max-output={limit}", *_without(passphrase)],
+                extra_args=[f"--max-output={limit}", *self._without(passphrase)],
             )
         except BrokenPipeError:
             raise BadMessage("it is not one whole seal") from None
@@ -362,19 +445,9 @@ class Keyring:
                 raise WrongPassphrase("opening a mail")
             raise BadMessage("its seal is damaged")
         # With hidden recipients gpg does not tell a wrong passphrase from a foreign key.
-        if not any(self._opens(key_id, passphrase) for key_id in self.own_keys()):
+        if not any(self.opens(key_id, passphrase) for key_id in self.own_keys()):
             raise WrongPassphrase("opening a mail")
         raise NotForUs
-
-    def _opens(self, key_id: KeyId, passphrase: str | None) -> bool:
-        try:
-            self._sign(io.BytesIO(b""), key_id, passphrase, detach=True, binary=True)
-        except WrongPassphrase:
-            return False
-        except NoSuchKey:
-            # It is revoked or has expired: whether the passphrase is right cannot be found out.
-            return True
-        return True
 
 
 def _plain_name(name: str) -> str:
@@ -392,8 +465,3 @@ def _passphrase_line(passphrase: str) -> str:
 def _as_latin(passphrase: str | None) -> str | None:
     """Return a text whose Latin-1 bytes are the UTF-8 bytes of the passphrase."""
     return passphrase.encode().decode("latin-1") if passphrase else None
-
-
-def _without(passphrase: str | None) -> tuple[str, ...]:
-    """Answer in advance for keys that turn out to be locked, so that the others are tried too."""
-    return () if passphrase else ("--passphrase", "")

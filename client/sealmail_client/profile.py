@@ -1,4 +1,4 @@
-"""The user's directory: its paths, its lock, its settings and the key to his account."""
+"""The directory of one identity: its paths, its lock, settings and the keys to its accounts."""
 
 import fcntl
 import os
@@ -9,7 +9,14 @@ from pathlib import Path
 
 from sealmail_client.errors import ClientError, HomeUnusable
 from sealmail_client.safe_files import make_private, write_private
-from sealmail_client.settings import AuthKey, Settings
+from sealmail_client.settings import (
+    SETTINGS_VERSION,
+    AuthKey,
+    Place,
+    Settings,
+    auth_file_name,
+    settings_version,
+)
 
 
 class NoProfile(HomeUnusable):
@@ -17,7 +24,7 @@ class NoProfile(HomeUnusable):
 
 
 class ProfileExists(HomeUnusable):
-    """There is an identity already: choose another directory by --home."""
+    """There is an identity already: make a further one with `sealmail identity create`."""
 
 
 class ProfileInUse(ClientError):
@@ -30,9 +37,26 @@ class BadProfile(HomeUnusable):
     """The settings cannot be read: mend the file, or restore it from a back-up."""
 
 
+@contextmanager
+def lock_directory(path: Path) -> Iterator[None]:
+    """Hold the lock of a directory, which is made if need be; ``ProfileInUse`` if it is held."""
+    make_private(path)
+    handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ProfileInUse(
+                f"another sealmail works in {path}: wait until it is done"
+            ) from None
+        yield
+    finally:
+        os.close(handle)
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where everything of one user lies."""
+    """Where everything of one identity lies; another one shares nothing with it."""
 
     path: Path
 
@@ -44,7 +68,16 @@ class Home:
     @property
     def auth_file(self) -> Path:
         """The key to the account, alone in a file so that the settings can be shown."""
-        return self.path / "auth_key"
+        return self.auth_file_of(Place.HOME)
+
+    def auth_file_of(self, place: Place) -> Path:
+        """Return where the key to the account at ``place`` is."""
+        return self.path / auth_file_name(place)
+
+    @property
+    def revocation_file(self) -> Path:
+        """The certificate by which the key is revoked, for the user to copy to a safe place."""
+        return self.path / "revocation-certificate.txt"
 
     @property
     def keyring(self) -> Path:
@@ -74,23 +107,15 @@ class Home:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other programs out of the directory; ``ProfileInUse`` if one is in it."""
-        make_private(self.path)
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ProfileInUse(
-                    f"another sealmail works in {self.path}: wait until it is done"
-                ) from None
+        with lock_directory(self.path):
             yield
-        finally:
-            os.close(handle)
 
     def load(self) -> Settings:
-        """Read the settings."""
+        """Read the settings; those of an older version are brought up to date on disk too."""
         try:
-            return Settings.from_toml(self.settings_file.read_text(encoding="utf-8"))
+            text = self.settings_file.read_text(encoding="utf-8")
+            settings = Settings.from_toml(text)
+            version = settings_version(text)
         except FileNotFoundError:
             raise NoProfile(
                 f"no identity in {self.path}: make one with `sealmail init`, "
@@ -98,28 +123,26 @@ class Home:
             ) from None
         except ValueError as error:
             raise BadProfile(f"{self.settings_file}: {error}") from None
+        if version < SETTINGS_VERSION:
+            kept = self.settings_file.with_name(f"{self.settings_file.name}.version-{version}")
+            write_private(kept, text.encode())
+            self.save(settings)
+        return settings
 
     def save(self, settings: Settings) -> None:
         """Write the settings, whole or not at all."""
         write_private(self.settings_file, settings.to_toml().encode())
 
-    def refuse_second_identity(self) -> None:
-        """Raise ``ProfileExists`` if there are settings."""
-        if self.settings_file.exists():
-            raise ProfileExists(
-                f"{self.path} holds an identity already: name another directory by --home, "
-                "or publish this one again with `sealmail key publish`"
-            )
-
-    def load_auth_key(self) -> AuthKey:
-        """Read the key to the account."""
+    def load_auth_key(self, place: Place = Place.HOME) -> AuthKey:
+        """Read the key to an account."""
+        path = self.auth_file_of(place)
         try:
-            return AuthKey(self.auth_file.read_text(encoding="ascii").strip())
+            return AuthKey(path.read_text(encoding="ascii").strip())
         except FileNotFoundError:
-            raise BadProfile(f"{self.auth_file} is missing: put the auth key into it") from None
+            raise BadProfile(f"{path} is missing: put the auth key into it") from None
         except ValueError as error:
-            raise BadProfile(f"{self.auth_file}: {error}") from None
+            raise BadProfile(f"{path}: {error}") from None
 
-    def save_auth_key(self, auth_key: AuthKey) -> None:
-        """Write the key to the account, readable by the user only."""
-        write_private(self.auth_file, f"{auth_key.text}\n".encode("ascii"))
+    def save_auth_key(self, auth_key: AuthKey, place: Place = Place.HOME) -> None:
+        """Write the key to an account, readable by the user only."""
+        write_private(self.auth_file_of(place), f"{auth_key.text}\n".encode("ascii"))

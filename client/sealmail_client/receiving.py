@@ -73,7 +73,7 @@ class Receiver:
         if everything:
             for message in self._desk.inbox.at(Step.UNDERPAID, Step.REFUSED):
                 self._desk.inbox.record_step(message.number, Step.ANNOUNCED)
-        for mailbox in self._desk.settings.mailboxes:
+        for mailbox in self._desk.terms.mailboxes:
             await self._ask(peer, mailbox, everything=everything)
         for message in self._desk.inbox.at(Step.ANNOUNCED):
             await self._fetch(peer, message)
@@ -105,8 +105,7 @@ class Receiver:
         desk.inbox.note_asked(mailbox, newest, now, full=since is None)
 
     def _first_step(self, bits: int, nonces: int, everything: bool) -> Step:
-        price = self._desk.settings.price
-        paid = bits >= price.bits and nonces >= price.nonces
+        paid = self._desk.terms.paid_by(bits, nonces)
         return Step.ANNOUNCED if paid or everything else Step.UNDERPAID
 
     # Their bytes.

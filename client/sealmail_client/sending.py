@@ -55,14 +55,17 @@ class Sender:
         self._taken: set[tuple[ServerAddress, BlockKey]] = set()
 
     async def work(self) -> None:
-        """Bring every message as far as it can get now."""
+        """Bring every message as far as it can get now; with a revoked key, nothing moves."""
         self._desk.outbox.expire(self._desk.clock())
+        if self._desk.own_blocks.revoked:
+            return
         await asyncio.to_thread(self._sweep, self._ended_directories())
         for message in self._desk.outbox.unfinished():
             await self.advance(message.number)
 
     async def advance(self, number: int) -> OutgoingMessage:
         """Bring one message as far as it can get now; what fails is noted with it."""
+        self._desk.require_valid_key()
         for stage, step in (
             (Stage.COMPOSED, self._seal),
             (Stage.SEALED, self._stamp),

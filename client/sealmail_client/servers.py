@@ -1,14 +1,14 @@
 """Connections: to the home server, logged in, and to those of correspondents, as nobody."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.pin_book import PinBook
 from sealmail_client.posting import Peer
-from sealmail_client.settings import AuthKey, Settings
+from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
 from sealmail_net.dialing import DialSettings, dial_any
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
@@ -33,23 +33,29 @@ class Servers:
         auth_key: AuthKey,
         database: HomeDatabase,
         clock: Callable[[], datetime],
+        further: Mapping[Place, AuthKey] | None = None,
     ) -> None:
         self._settings = settings
-        self._auth_key = auth_key
+        self._auth_keys = {**(further or {}), Place.HOME: auth_key}
         self._database = database
         self._clock = clock
         self.pins = PinBook(database, clock)
 
-    @asynccontextmanager
-    async def home(self) -> AsyncIterator[Peer]:
+    def home(self) -> AbstractAsyncContextManager[Peer]:
         """Connect to a server of the home group and log in; a changed TLS key stops us."""
-        servers = self._settings.transport.servers
+        return self.at(Place.HOME)
+
+    @asynccontextmanager
+    async def at(self, place: Place) -> AsyncIterator[Peer]:
+        """Connect to a server where we have an account, as ``home`` does."""
+        key_id = self._settings.key_id
+        servers = self._settings.places[place].servers
         async with await self._dial(servers, strict_pin=True) as server:
-            if not await server.login(self._settings.key_id.hex, self._auth_key.text):
+            if not await server.login(key_id.hex, self._auth_keys[place].text):
                 raise LoginRefused(
-                    f"{server.address} refused the login of {self._settings.key_id}: "
-                    "ask its operator for an account, and see that the file auth_key in your "
-                    "directory holds the right auth key"
+                    f"{server.address} refused the login of {key_id}: "
+                    "ask its operator for an account, and see that the auth key in the file "
+                    f"{auth_file_name(place)} of your home is right"
                 )
             yield await self._meet(server)
 

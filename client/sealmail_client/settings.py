@@ -3,19 +3,42 @@
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
 
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport, normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
 
-SETTINGS_VERSION = 1
 DEFAULT_MAILBOXES = ("0", "1", "2", "3")
 # Half a second of a compiled minter, half a minute of one in pure Python.
 DEFAULT_PRICE = Difficulty(48, 2)
 
 _AUTH_KEY = re.compile(r"[0-9A-Za-z]{8,40}")
+
+
+class Place(StrEnum):
+    """A server with an account of the user, by what it is to him."""
+
+    HOME = "home"
+    OLD = "old"  # where he lived before: correspondents may still look there
+    PUB = "pub"  # where his domain's DNS points, if he does not live there
+
+
+def auth_file_name(place: Place) -> str:
+    """Return the name of the file with the key to the account at ``place``."""
+    return "auth_key" if place is Place.HOME else f"auth_key_{place}"
+
+
+class Locked(StrEnum):
+    """What stands between a thief of the home and the secret key."""
+
+    NOTHING = "none"
+    PASSPHRASE = "ask"  # noqa: S105 - a name, no secret
+    AGENT = "agent"  # gpg-agent and its pinentry, or a smartcard
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +54,7 @@ class AuthKey:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The content of ``config.toml``; ``passphrase`` tells whether the key is locked by one."""
+    """The content of ``config.toml``; ``passphrase`` tells how the key is locked."""
 
     key_id: KeyId
     name: str
@@ -39,21 +62,34 @@ class Settings:
     transport: Transport
     mailboxes: tuple[str, ...] = DEFAULT_MAILBOXES
     price: Difficulty = DEFAULT_PRICE
-    passphrase: bool = True
+    passphrase: Locked = Locked.PASSPHRASE
     allow_private_targets: bool = False
+    old_transport: Transport | None = None
+    pub_transport: Transport | None = None
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
             raise ValueError("a name is one line of text without < and >")
         if self.address != normal_address(self.address):
             raise ValueError(f"{self.address!r} is not in lower case")
-        if self.transport.entangled:
-            raise ValueError("a home server is needed: server=host:port")
+        for transport in (self.transport, self.old_transport, self.pub_transport):
+            if transport is not None and transport.entangled:
+                raise ValueError("a server is needed: server=host:port")
 
     @property
     def user_id(self) -> str:
         """Return the name and address as OpenPGP user ids and headers write them."""
         return f"{self.name} <{self.address}>"
+
+    @property
+    def places(self) -> dict[Place, Transport]:
+        """Return every server on which the user has an account, the home first."""
+        named = {
+            Place.HOME: self.transport,
+            Place.OLD: self.old_transport,
+            Place.PUB: self.pub_transport,
+        }
+        return {place: transport for place, transport in named.items() if transport is not None}
 
     def to_toml(self) -> str:
         """Write the settings; ``from_toml`` reads them again."""
@@ -68,20 +104,21 @@ class Settings:
             "price": json.dumps(str(self.price)),
             "passphrase": json.dumps(self.passphrase),
             "allow_private_targets": json.dumps(self.allow_private_targets),
+            "old_transport": json.dumps(str(self.old_transport or "")),
+            "pub_transport": json.dumps(str(self.pub_transport or "")),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
 
     @classmethod
     def from_toml(cls, text: str) -> "Settings":
-        """Read what ``to_toml`` writes, edited by hand or not; else a ``ValueError``."""
+        """Read what this or an older version wrote, edited by hand or not; else a ValueError."""
         rows = tomllib.loads(text)
-        version = rows.pop("version", None)
-        if version != SETTINGS_VERSION:
-            raise ValueError(f"version {version}, where this program knows {SETTINGS_VERSION}")
-        strange = set(rows) - set(cls.__slots__)
-        if strange:
-            raise ValueError(f"unknown setting {min(strange)}")
         try:
+            for migrate in _STEPS[_version(rows) - 1 :]:
+                migrate(rows)
+            strange = set(rows) - set(cls.__slots__) - {"version"}
+            if strange:
+                raise ValueError(f"unknown setting {min(strange)}")
             return cls(
                 key_id=KeyId.from_hex(_text(rows, "key_id")),
                 name=_text(rows, "name"),
@@ -89,22 +126,60 @@ class Settings:
                 transport=Transport.parse(_text(rows, "transport")),
                 mailboxes=tuple(str(name) for name in rows["mailboxes"]),
                 price=Difficulty.parse(_text(rows, "price")),
-                passphrase=_switch(rows, "passphrase"),
+                passphrase=_lock(rows),
                 allow_private_targets=_switch(rows, "allow_private_targets"),
+                old_transport=_transport(rows, "old_transport"),
+                pub_transport=_transport(rows, "pub_transport"),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
 
 
-def _text(rows: dict[str, object], name: str) -> str:
+def settings_version(text: str) -> int:
+    """Return the version that wrote these settings; ``ValueError`` if that is unknown."""
+    return _version(tomllib.loads(text))
+
+
+def _version(rows: dict[str, Any]) -> int:
+    version = rows.get("version")
+    if type(version) is not int or not 1 <= version <= SETTINGS_VERSION:
+        raise ValueError(f"version {version}, where this program knows 1 to {SETTINGS_VERSION}")
+    return version
+
+
+def _name_the_lock_and_places(rows: dict[str, Any]) -> None:
+    """Lead from version 1, where ``passphrase`` was true or false, to 2."""
+    rows["passphrase"] = Locked.PASSPHRASE if _switch(rows, "passphrase") else Locked.NOTHING
+    rows["old_transport"] = rows["pub_transport"] = ""
+
+
+# Step n leads from version n to n + 1.
+_STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (_name_the_lock_and_places,)
+SETTINGS_VERSION = len(_STEPS) + 1
+
+
+def _text(rows: dict[str, Any], name: str) -> str:
     value = rows[name]
     if not isinstance(value, str):
         raise ValueError(f"{name} is not a text")
     return value
 
 
-def _switch(rows: dict[str, object], name: str) -> bool:
+def _switch(rows: dict[str, Any], name: str) -> bool:
     value = rows[name]
     if not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
     return value
+
+
+def _lock(rows: dict[str, Any]) -> Locked:
+    try:
+        return Locked(_text(rows, "passphrase"))
+    except ValueError:
+        choices = ", ".join(Locked)
+        raise ValueError(f"passphrase is none of {choices}") from None
+
+
+def _transport(rows: dict[str, Any], name: str) -> Transport | None:
+    text = _text(rows, name)
+    return Transport.parse(text) if text else None

@@ -10,8 +10,8 @@ from tests.client.samples import AMY
 from sealmail_client.desk import open_desk
 from sealmail_client.errors import HomeUnusable
 from sealmail_client.home_database import HomeDatabase, NewerDatabase
-from sealmail_client.profile import BadProfile, Home, NoProfile, ProfileExists, ProfileInUse
-from sealmail_client.settings import AuthKey, Settings
+from sealmail_client.profile import BadProfile, Home, NoProfile, ProfileInUse
+from sealmail_client.settings import AuthKey, Locked, Settings
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport
 
@@ -22,7 +22,7 @@ SETTINGS = Settings(
     Transport.parse("server=a.example:8081,[::1]:8082"),
     ("0", "x"),
     Difficulty(20, 3),
-    passphrase=False,
+    passphrase=Locked.NOTHING,
     allow_private_targets=True,
 )
 
@@ -48,15 +48,16 @@ def test_settings_are_the_same_after_toml(home: Home) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("version = 1", "version = 2", "version 2"),
-        ("version = 1", "version = 1\ncolour = 1", "unknown setting colour"),
-        ("passphrase = false", "", "no setting passphrase"),
-        ("passphrase = false", "passphrase = 0", "neither true nor false"),
+        ("version = 2", "version = 3", "version 3"),
+        ("version = 2", "version = 2\ncolour = 1", "unknown setting colour"),
+        ('passphrase = "none"', "", "no setting passphrase"),
+        ('passphrase = "none"', 'passphrase = "some"', "none of none, ask, agent"),
+        ("private_targets = true", "private_targets = 0", "neither true nor false"),
         ('address = "amy@a.example"', 'address = "Amy@a.example"', "lower case"),
         ('address = "amy@a.example"', "address = 1", "not a text"),
         ('"bd,20,3"', '"bd,999,3"', "bits"),
-        ("server=a.example:8081,[::1]:8082", "entangled", "home server is needed"),
-        ("version = 1", "version = ", "value"),
+        ("server=a.example:8081,[::1]:8082", "entangled", "server is needed"),
+        ("version = 2", "version = ", "value"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(
@@ -90,14 +91,10 @@ def test_an_auth_key_is_shown_by_no_repr_and_refused_if_it_is_none(home: Home) -
         home.load_auth_key()
 
 
-def test_a_home_is_made_once_and_found_or_missed_with_a_hint(home: Home, tmp_path: Path) -> None:
-    """Both refusals tell what to do."""
-    with pytest.raises(ProfileExists, match="sealmail key publish"):
-        home.refuse_second_identity()
-    empty = Home(tmp_path / "empty")
-    empty.refuse_second_identity()
+def test_a_home_without_identity_is_missed_with_a_hint(tmp_path: Path) -> None:
+    """The refusal tells what to do."""
     with pytest.raises(NoProfile, match="sealmail init"):
-        empty.load()
+        Home(tmp_path / "empty").load()
 
 
 def test_one_program_at_a_time_works_in_a_home(home: Home) -> None:

@@ -48,7 +48,7 @@ class Server:
         """Make a server on a free port, and auth keys for its users."""
         address = f"127.0.0.1:{free_port()}"
         _sealmaild("init", "--data", str(directory), "--listen", address)
-        auth_keys = _sealmaild("account", "generate", "8", "--data", str(directory)).split()
+        auth_keys = _sealmaild("account", "generate", "16", "--data", str(directory)).split()
         return cls(directory, ServerAddress.parse(address), auth_keys)
 
     def start(self) -> None:
@@ -89,7 +89,7 @@ class User:
 
     name: str
     address: str
-    home: Path
+    directory: Path
     server: Server
 
     @classmethod
@@ -104,13 +104,18 @@ class User:
         return user
 
     @property
+    def home(self) -> Path:
+        """Return where the user's first identity lies."""
+        return self.directory / "1"
+
+    @property
     def key_id(self) -> KeyId:
         """Return the fingerprint of the user's key."""
         return Home(self.home).load().key_id
 
     def command(self, *arguments: str) -> list[str]:
         """Return a command line of the program."""
-        return [str(PROGRAMS / "sealmail"), "--home", str(self.home), *arguments]
+        return [str(PROGRAMS / "sealmail"), "--home", str(self.directory), *arguments]
 
     def tries(self, *arguments: str) -> Done:
         """Give a command, whatever comes of it.
@@ -149,10 +154,10 @@ class User:
         """Return the subjects of all mail in the inbox."""
         return [row["subject"] for row in self.does("list", "--json").value]
 
-    def moved(self, home: Path) -> "User":
+    def moved(self, directory: Path) -> "User":
         """Return the same user with a copy of his home."""
-        shutil.copytree(self.home, home, ignore=shutil.ignore_patterns("S.*"))
-        return User(self.name, self.address, home, self.server)
+        shutil.copytree(self.directory, directory, ignore=shutil.ignore_patterns("S.*"))
+        return User(self.name, self.address, directory, self.server)
 
     def setting(self, name: str, value: str) -> None:
         """Change a line of the user's settings."""

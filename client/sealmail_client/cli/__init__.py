@@ -6,16 +6,18 @@ import click
 from platformdirs import user_data_path
 
 from sealmail_client.cli.acks import acks
+from sealmail_client.cli.backup import backup, restore
 from sealmail_client.cli.fetch import fetch
+from sealmail_client.cli.identity import identity as identity_group
 from sealmail_client.cli.init import init
 from sealmail_client.cli.key import key
 from sealmail_client.cli.mail import list_mail, read, save
 from sealmail_client.cli.outbox import outbox
 from sealmail_client.cli.pow import pow
-from sealmail_client.cli.program import Program
+from sealmail_client.cli.program import Program, Start
 from sealmail_client.cli.send import send
 from sealmail_client.cli.server import server
-from sealmail_client.profile import Home
+from sealmail_client.household import Household
 
 
 @click.group(
@@ -29,11 +31,21 @@ from sealmail_client.profile import Home
     default=lambda: user_data_path("sealmail"),
     help="The directory of keys, settings and mail; also from SEALMAIL_HOME.",
 )
+@click.option(
+    "--identity",
+    metavar="ADDRESS",
+    envvar="SEALMAIL_IDENTITY",
+    help="Which identity of the home, by address or key id; also from SEALMAIL_IDENTITY.",
+)
 @click.pass_context
-def main(context: click.Context, home: Path) -> None:
+def main(context: click.Context, home: Path, identity: str | None) -> None:
     """Write, seal, send, receive and verify mail that only its readers can open."""
-    context.obj = Home(home.absolute())
+    context.obj = Start(Household(home.absolute()), identity)
 
 
-for _command in (init, key, send, fetch, list_mail, read, save, outbox, acks, server, pow):
+for _command in (
+    *(init, identity_group, key, server),
+    *(send, fetch, list_mail, read, save, outbox, acks),
+    *(backup, restore, pow),
+):
     main.add_command(_command)

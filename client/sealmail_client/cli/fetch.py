@@ -10,7 +10,7 @@ from sealmail_client.cli.mail import mail_row, mail_table
 from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.desk import Desk
 from sealmail_client.inbox import ArrivingMessage, Step
-from sealmail_client.publishing import NotPublished
+from sealmail_client.presence import stay_findable
 from sealmail_client.receiving import Arrivals, Receiver
 from sealmail_client.sending import Sender
 
@@ -43,12 +43,7 @@ def fetch(context: click.Context, everything: bool, as_json: bool) -> None:
 
 async def _fetch(desk: Desk, everything: bool) -> Arrivals:
     async with desk.servers.home() as peer:
-        doubts: tuple[str, ...] = ()
-        try:
-            await desk.publisher.publish_if_due(peer)
-        except NotPublished as error:
-            # Others may not find us; that is no reason not to read what has come.
-            doubts = (str(error),)
+        doubts = await stay_findable(desk, peer)
         arrivals = await Receiver(desk).visit(peer, everything=everything)
         await look_for_acknowledgments(desk, peer)
     await Sender(desk).work()

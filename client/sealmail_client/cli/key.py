@@ -10,10 +10,10 @@ from sealmail_client.cli.program import desk_of, json_option, readable, show, te
 from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER, WHO
 from sealmail_client.cli.verify import verify
 from sealmail_client.correspondents import Correspondents, KnownKey
-from sealmail_client.desk import Desk
 from sealmail_client.fingerprint_words import hex_groups
 from sealmail_client.key_changes import KeyUndecided
 from sealmail_client.key_lookup import FoundKey
+from sealmail_client.presence import publish_everywhere
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
@@ -30,9 +30,9 @@ key.add_command(verify)
 @key.command()
 @click.pass_context
 def publish(context: click.Context) -> None:
-    """Post the own key and address to the home server, made anew."""
+    """Post the own key and address to the own servers, made anew."""
     with desk_of(context) as desk:
-        asyncio.run(_publish(desk))
+        tell_doubts(asyncio.run(publish_everywhere(desk)))
         click.echo(f"published {desk.settings.key_id} for {desk.settings.address}")
 
 
@@ -119,11 +119,6 @@ def forget(context: click.Context, address: str) -> None:
         if not desk.correspondents.forget(address):
             raise KeyNotFound(f"{address} is not in the address book: `sealmail key list`")
         click.echo(f"{address} is forgotten; the next key that claims it is trusted again")
-
-
-async def _publish(desk: Desk) -> None:
-    async with desk.servers.home() as peer:
-        await desk.publisher.publish(peer)
 
 
 async def _find(

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 from unicodedata import category
 
@@ -13,7 +14,7 @@ import click
 
 from sealmail_client.desk import Desk, open_desk
 from sealmail_client.errors import ClientError
-from sealmail_client.profile import Home
+from sealmail_client.household import Household, Member
 from sealmail_client.progress import Nobody, Watcher
 from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
 from sealmail_verify import Undecided
@@ -84,10 +85,22 @@ def watcher() -> Watcher:
     return Bars()
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the program was started with: a home, and which identity in it is meant."""
+
+    household: Household
+    identity: str | None
+
+    def member(self) -> Member:
+        """Return that identity."""
+        return self.household.choose(self.identity)
+
+
 def desk_of(context: click.Context, *, alone: bool = True) -> AbstractContextManager[Desk]:
-    """Open the desk of the home that the program was started with."""
-    home: Home = context.obj
-    return open_desk(home, alone=alone, watcher=watcher())
+    """Open the desk of the identity that the program was started for."""
+    start: Start = context.obj
+    return open_desk(start.member().home, alone=alone, watcher=watcher())
 
 
 def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:

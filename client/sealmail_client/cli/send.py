@@ -16,6 +16,7 @@ from sealmail_client.desk import Desk
 from sealmail_client.drafts import Draft
 from sealmail_client.errors import ClientError
 from sealmail_client.outbox import OutgoingMessage, Stage
+from sealmail_client.presence import stay_findable
 from sealmail_client.sending import Sender
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.fields import is_line
@@ -97,6 +98,7 @@ async def _send(
     text: str,
     attachments: tuple[Path, ...],
 ) -> OutgoingMessage:
+    desk.require_valid_key()
     addressing = Addressing(desk)
     found = {}
     for address in to:
@@ -104,7 +106,7 @@ async def _send(
         found[addressee.key_id] = addressee
     for key_id in key_ids:
         found[key_id] = await addressing.addressee_by_key(key_id, servers)
-    tell_doubts(addressing.doubts)
+    tell_doubts((*addressing.doubts, *await stay_findable(desk)))
     draft = Draft(secrets.token_hex(20), subject, text, tuple(found.values()), attachments)
     number = desk.outbox.add(draft, desk.clock())
     return await Sender(desk).advance(number)

@@ -6,8 +6,10 @@ from typing import Any, Generic, TypeVar
 
 import click
 
-from sealmail_pow import Difficulty
+from sealmail_client.settings import AuthKey
+from sealmail_client.terms import parse_price
 from sealmail_protocol.addresses import ServerAddress, normal_address
+from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import KeyId
 
 T = TypeVar("T")
@@ -49,7 +51,9 @@ def _who(text: str) -> str | KeyId:
 
 ADDRESS = Parsed("ADDRESS", normal_address)
 SERVER = Parsed("HOST:PORT", ServerAddress.parse)
-PRICE = Parsed("bd,BITS,N", Difficulty.parse)
+PRICE = Parsed("PRICE", parse_price)
+AUTH_KEY = Parsed("AUTH_KEY", AuthKey)
+INVITATION = Parsed("CODE", Invitation.parse)
 KEY_ID = Parsed("KEYID", _key_id)
 WHO: Parsed[str | KeyId] = Parsed("ADDRESS|KEYID", _who)
 PIN = Parsed("PIN", _pin)

@@ -1,0 +1,202 @@
+"""``sealmail identity``: who the user is, and what others may know and ask of him."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sealmail_client.cli.init import algorithm_option, answered, create
+from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotate
+from sealmail_client.cli.program import Start, desk_of, json_option, show, tell_doubts
+from sealmail_client.cli.settling import invitation_argument, settle, settling_options
+from sealmail_client.cli.values import AUTH_KEY, PRICE, SERVER
+from sealmail_client.creation import import_identity
+from sealmail_client.desk import Desk, open_desk, utc_now
+from sealmail_client.errors import BadKey
+from sealmail_client.household import Member
+from sealmail_client.keyring import Algorithm
+from sealmail_client.own_key import MAX_SECRET_KEY_BYTES
+from sealmail_client.passphrases import ask_passphrase
+from sealmail_client.presence import publish_everywhere
+from sealmail_client.settings import AuthKey, Locked, Place, Settings
+from sealmail_client.terms import MIN_MAILBOXES, numbered_mailboxes, seconds_of
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.block_codec import MAX_MAILBOXES
+from sealmail_protocol.invitations import Invitation
+
+
+@click.group()
+def identity() -> None:
+    """Make, list, change and end your identities."""
+
+
+for _command in (export, rotate, change_passphrase, revoke):
+    identity.add_command(_command)
+
+
+@identity.command(name="list")
+@json_option
+@click.pass_context
+def list_identities(context: click.Context, as_json: bool) -> None:
+    """List the identities of this home; * marks the one that is meant if none is named."""
+    start: Start = context.obj
+    members = start.household.members()
+    chosen = start.member().number if members else 0
+    rows = [_row(member, member.number == chosen) for member in members]
+    show(rows, as_json, lambda: _tell(rows))
+
+
+@identity.command()
+@click.argument("address")
+@click.pass_context
+def default(context: click.Context, address: str) -> None:
+    """Choose the identity, by ADDRESS or key id, that is meant if none is named."""
+    start: Start = context.obj
+    settings = start.household.choose(address).settings
+    start.household.set_default(settings.key_id)
+    click.echo(f"{settings.address} ({settings.key_id}) is meant from now on if none is named")
+
+
+@identity.command(name="create")
+@invitation_argument
+@settling_options
+@algorithm_option
+@click.pass_context
+def create_identity_command(
+    context: click.Context, /, code: Invitation | None, algorithm: Algorithm, **said: Any
+) -> None:
+    """Make a further identity, with nothing in common with the others."""
+    start: Start = context.obj
+    create(start.household, answered(code, said), algorithm)
+
+
+@identity.command(name="import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@settling_options
+@click.pass_context
+def import_identity_command(context: click.Context, /, file: Path, **said: Any) -> None:
+    """Make an identity with the OpenPGP secret key in FILE, armored or not."""
+    start: Start = context.obj
+    wish = answered(None, said).wish()
+    with file.open("rb") as source:
+        content = source.read(MAX_SECRET_KEY_BYTES + 1)
+    passphrase = ask_passphrase() if wish.lock is Locked.PASSPHRASE else None
+    try:
+        member = import_identity(start.household, wish, passphrase, content, utc_now)
+    except ValueError as error:
+        raise BadKey(str(error)) from None
+    settle(member, passphrase)
+
+
+@identity.command(name="set")
+@click.option("--price", type=PRICE, help="What strangers pay: bd,BITS,N, or seconds such as 2s.")
+@click.option(
+    "--mailboxes",
+    type=click.IntRange(MIN_MAILBOXES, MAX_MAILBOXES),
+    help="Over how many mailboxes your mail is spread.",
+)
+@click.option(
+    "--old-server",
+    type=SERVER,
+    help="A server that correspondents may still ask for you; needs --old-auth-key.",
+)
+@click.option("--old-auth-key", type=AUTH_KEY, envvar="SEALMAIL_OLD_AUTH_KEY")
+@click.option("--no-old-server", is_flag=True, help="Publish on no old server any more.")
+@click.option(
+    "--pub-server",
+    type=SERVER,
+    help="The server that the DNS of your domain names; needs --pub-auth-key.",
+)
+@click.option("--pub-auth-key", type=AUTH_KEY, envvar="SEALMAIL_PUB_AUTH_KEY")
+@click.option("--no-pub-server", is_flag=True, help="Publish on no Pub server any more.")
+@click.pass_context
+def set_terms(
+    context: click.Context,
+    price: Difficulty | None,
+    mailboxes: int | None,
+    old_server: ServerAddress | None,
+    old_auth_key: AuthKey | None,
+    no_old_server: bool,
+    pub_server: ServerAddress | None,
+    pub_auth_key: AuthKey | None,
+    no_pub_server: bool,
+) -> None:
+    """Change what strangers pay and where you are published, and publish it at once.
+
+    Mail that keeps to the former price and mailboxes is welcome for another 12 days.
+    """
+    with desk_of(context) as desk:
+        desk.require_valid_key()
+        settings = desk.settings
+        if price is not None:
+            settings = replace(settings, price=price)
+        if mailboxes is not None:
+            settings = replace(settings, mailboxes=numbered_mailboxes(mailboxes))
+        old = _further(desk, Place.OLD, old_server, old_auth_key, no_old_server)
+        pub = _further(desk, Place.PUB, pub_server, pub_auth_key, no_pub_server)
+        settings = replace(settings, old_transport=old, pub_transport=pub)
+        if settings == desk.settings:
+            raise click.UsageError("nothing to change: --price, --mailboxes, --old-server, ...")
+        desk.change(settings)
+        tell_doubts(asyncio.run(publish_everywhere(desk)))
+        _tell_terms(settings)
+
+
+def _further(
+    desk: Desk,
+    place: Place,
+    server: ServerAddress | None,
+    auth_key: AuthKey | None,
+    none: bool,
+) -> Transport | None:
+    """Return the old or Pub server that is to be; its auth key is kept, its postings forgotten."""
+    held = desk.settings.places.get(place)
+    if server is None and auth_key is None and not none:
+        return held
+    if none:
+        if server is not None or auth_key is not None:
+            raise click.UsageError(f"--no-{place}-server excludes the other options for it")
+        desk.home.auth_file_of(place).unlink(missing_ok=True)
+    elif server is None or auth_key is None:
+        raise click.UsageError(f"--{place}-server and --{place}-auth-key are given together")
+    else:
+        desk.home.save_auth_key(auth_key, place)
+    desk.own_blocks.forget_postings(place)
+    return None if server is None else Transport((server,))
+
+
+def _tell_terms(settings: Settings) -> None:
+    price = settings.price
+    work = f", about {seconds_of(price):.2g} s of a home computer" if price.nonces == 2 else ""
+    click.echo(f"strangers pay {price}{work}; {len(settings.mailboxes)} mailboxes")
+    for place, transport in settings.places.items():
+        click.echo(f"published on {transport} ({place})")
+
+
+def _row(member: Member, chosen: bool) -> dict[str, object]:
+    settings = member.settings
+    with open_desk(member.home, alone=False) as desk:
+        revoked = desk.own_blocks.revoked
+    return {
+        "address": settings.address,
+        "name": settings.name,
+        "key_id": settings.key_id.hex,
+        "transport": str(settings.transport),
+        "price": str(settings.price),
+        "mailboxes": len(settings.mailboxes),
+        "directory": str(member.home.path),
+        "default": chosen,
+        "revoked": revoked,
+    }
+
+
+def _tell(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        mark = "*" if row["default"] else " "
+        end = "  revoked" if row["revoked"] else ""
+        click.echo(f"{mark} {row['name']} <{row['address']}>  {row['key_id']}{end}")
+    if not rows:
+        click.echo("no identity yet: `sealmail init` makes one")

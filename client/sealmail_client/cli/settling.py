@@ -1,0 +1,182 @@
+"""What `init`, `identity create` and `identity import` ask a user, by options or at the prompt."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from sealmail_client.cli.program import tell_doubts, watcher
+from sealmail_client.cli.values import ADDRESS, AUTH_KEY, INVITATION, PRICE, SERVER
+from sealmail_client.creation import Account, Wish
+from sealmail_client.desk import open_desk
+from sealmail_client.household import Member
+from sealmail_client.presence import publish_everywhere
+from sealmail_client.settings import DEFAULT_PRICE, AuthKey, Locked
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import ServerAddress, normal_address
+from sealmail_protocol.invitations import PREFIX, Invitation
+
+_OPTIONS = (
+    click.option("--name", help="The name that others see."),
+    click.option("--address", type=ADDRESS, help="The address to claim."),
+    click.option(
+        "--invitation",
+        type=INVITATION,
+        envvar="SEALMAIL_INVITATION",
+        help="The code from your operator instead of server and auth key; also from "
+        "SEALMAIL_INVITATION.",
+    ),
+    click.option(
+        "--server",
+        "servers",
+        type=SERVER,
+        multiple=True,
+        help="The home server; repeat it for the other servers of its group.",
+    ),
+    click.option(
+        "--auth-key",
+        type=AUTH_KEY,
+        envvar="SEALMAIL_AUTH_KEY",
+        help="What opens the account; asked for if absent, also from SEALMAIL_AUTH_KEY.",
+    ),
+    click.option(
+        "--price",
+        type=PRICE,
+        default=DEFAULT_PRICE,
+        show_default=str(DEFAULT_PRICE),
+        help="The stamp that strangers pay to write to you: bd,BITS,N, or seconds such as 2s.",
+    ),
+    click.option("--no-passphrase", is_flag=True, help="The key is not locked on this machine."),
+    click.option(
+        "--agent",
+        is_flag=True,
+        help="Leave the passphrase to gpg-agent and its pinentry, or the key to a smartcard.",
+    ),
+    click.option(
+        "--allow-private-targets",
+        is_flag=True,
+        help="Allow servers in private networks and on this machine.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the user said on the command line; the rest is asked for."""
+
+    name: str | None
+    address: str | None
+    invitation: Invitation | None
+    servers: tuple[ServerAddress, ...]
+    auth_key: AuthKey | None
+    price: Difficulty
+    no_passphrase: bool
+    agent: bool
+    allow_private_targets: bool
+
+    @property
+    def lock(self) -> Locked:
+        """Return how the key is to be locked."""
+        if self.no_passphrase and self.agent:
+            raise click.UsageError("--no-passphrase and --agent exclude each other")
+        if self.agent:
+            return Locked.AGENT
+        return Locked.NOTHING if self.no_passphrase else Locked.PASSPHRASE
+
+    @property
+    def names_account(self) -> bool:
+        """Return whether the user said where he is at home."""
+        return self.invitation is not None or bool(self.servers) or self.auth_key is not None
+
+    def wish(self, name: str | None = None, address: str | None = None) -> Wish:
+        """Return what is wanted, asking for what is missing; a given name is the proposal."""
+        wanted = self.name or _ask("Your name", str.strip, name)
+        invitation = self.invitation
+        if not self.names_account:
+            invitation = _ask(
+                "The invitation code from your operator (Enter if you have none)",
+                lambda text: Invitation.parse(text) if text else None,
+                "",
+            )
+        domain = "" if invitation is None else invitation.domain
+        claimed = self.address or _ask(
+            f"Your mail address{f' (name, or name@{domain})' if domain else ''}",
+            lambda text: normal_address(text if "@" in text or not domain else f"{text}@{domain}"),
+            address,
+        )
+        return Wish(
+            wanted,
+            claimed,
+            self.account(invitation),
+            self.price,
+            self.lock,
+            self.allow_private_targets,
+        )
+
+    def account(self, invitation: Invitation | None = None) -> Account:
+        """Return where the user is at home, asking for what is missing."""
+        invitation = invitation or self.invitation
+        if invitation is not None:
+            if self.servers or self.auth_key:
+                raise click.UsageError("an invitation names server and auth key itself")
+            return Account.invited(invitation)
+        servers = self.servers or (_ask("Your server (HOST:PORT)", ServerAddress.parse),)
+        auth_key = self.auth_key or _ask(
+            "The auth key your operator gave you", AuthKey, hidden=True
+        )
+        return Account(servers, auth_key)
+
+
+def settling_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that ``Answers`` is made of."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def invitation_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the invitation also stand alone on the command line."""
+    return click.argument("code", type=INVITATION, required=False, metavar=f"[{PREFIX}...]")(
+        command
+    )
+
+
+def settle(member: Member, passphrase: str | None) -> None:
+    """Publish a new identity, and tell the user what he has now."""
+    settings = member.settings
+    click.echo(f"your key is {settings.key_id}")
+    click.echo(f"its revocation certificate is {member.home.revocation_file}:")
+    click.echo("  keep a copy where nobody else finds it; it ends the key if you ever must")
+
+    def known() -> str | None:
+        return passphrase
+
+    with open_desk(member.home, alone=True, watcher=watcher(), ask=known) as desk:
+        tell_doubts(asyncio.run(publish_everywhere(desk)))
+    click.echo(f"published on {settings.transport}: others find you as {settings.address}")
+
+
+def _ask(
+    question: str,
+    parse: Callable[[str], Any],
+    proposal: str | None = None,
+    *,
+    hidden: bool = False,
+) -> Any:
+    """Ask until the answer can be read."""
+
+    def read(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.prompt(
+        question,
+        default=proposal,
+        value_proc=read,
+        hide_input=hidden,
+        show_default=bool(proposal),
+    )

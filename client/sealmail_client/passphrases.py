@@ -1,0 +1,44 @@
+"""Where passphrases come from: a file that the environment names, or the user."""
+
+import getpass
+import os
+import sys
+from pathlib import Path
+
+from sealmail_client.errors import WrongPassphrase
+
+# Where scripts leave the passphrase; a variable with the passphrase itself would show in `ps e`.
+PASSPHRASE_FILE = "SEALMAIL_PASSPHRASE_FILE"  # noqa: S105 - a name, no secret
+# And the next one, when it is changed.
+NEW_PASSPHRASE_FILE = "SEALMAIL_NEW_PASSPHRASE_FILE"  # noqa: S105 - a name, no secret
+
+
+def ask_passphrase() -> str:
+    """Return the passphrase of a key that has one."""
+    given = _from_file(PASSPHRASE_FILE)
+    return getpass.getpass("Passphrase of your key: ") if given is None else given
+
+
+def ask_new_passphrase(variable: str = PASSPHRASE_FILE) -> str:
+    """Return a passphrase for a key, typed twice; the file that ``variable`` names spares that."""
+    given = _from_file(variable)
+    if given is not None:
+        return given
+    while True:
+        first = getpass.getpass("A passphrase for your key: ")
+        if not first:
+            print("it is empty; --no-passphrase is for those who want none", file=sys.stderr)
+        elif first == getpass.getpass("The same again: "):
+            return first
+        else:
+            print("they differ", file=sys.stderr)
+
+
+def _from_file(variable: str) -> str | None:
+    named = os.environ.get(variable)
+    if not named:
+        return None
+    try:
+        return Path(named).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongPassphrase(f"reading {variable} ({error})") from None
