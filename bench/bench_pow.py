@@ -99,7 +99,11 @@ def baseline_rate() -> float:
 
 
 def search_rate(
-    kernel: str | None, bits: int, seconds: float = SECONDS, threads: int = 1
+    kernel: str | None,
+    bits: int,
+    seconds: float = 2 * SECONDS,
+    threads: int = 1,
+    clock: Callable[[], float] = clock,
 ) -> float:
     """Mint one stamp after the other; return the hashes a second, all overhead included."""
     difficulty = Difficulty(bits)
