@@ -16,8 +16,8 @@ SOURCES = PACKAGE / "kernel"
 MODULE = "_native" + (sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 # The processor's own instructions are asked for function by function and chosen at run time, so
 # the module runs on every machine of its architecture.
-# Our functions stay our own: one that a library of the interpreter also has (zlib's compress2, say)
-# would otherwise be taken from there.
+# Our functions stay our own: one whose name a library of the interpreter has too, as zlib has
+# compress2, would otherwise be taken from there.
 OPTIONS = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread"]
 OPTIONS += ["-fvisibility=hidden"]
 

@@ -224,3 +224,12 @@ def test_the_base_install_needs_no_extra(wheel: Path, tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     assert found.split() == ["sealmail_protocol", "sealmail_pow", "sealmail_net"]
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="without a compiler there is no compiled module")
+def test_the_compiled_module_shows_nothing_but_its_beginning(wheel: Path, tmp_path: Path) -> None:
+    """A name shared with a library of the interpreter would be taken from there."""
+    with zipfile.ZipFile(wheel) as archive:
+        module = archive.extract(f"sealmail_pow/_native{EXTENSION}", tmp_path)
+    shown = run("nm", "--dynamic", "--defined-only", module, cwd=tmp_path).split()
+    assert [name for name in shown if name[0].isalpha() and len(name) > 1] == ["PyInit__native"]
