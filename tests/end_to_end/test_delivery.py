@@ -132,16 +132,3 @@ def test_mail_below_the_price_waits_until_all_mail_is_asked_for(alice: User, bob
     finally:
         bob.setting("price", "bd,20,2")
     assert [mail["subject"] for mail in taken["filed"]] == ["Cheap"]
-
-
-def test_a_price_that_was_raised_since_the_key_was_found_is_paid(alice: User, bob: User) -> None:
-    """The server names it, and the announcement is stamped again."""
-    alice.does("key", "find", bob.address, "--server", str(bob.server.address))
-    bob.setting("price", "bd,26,2")
-    try:
-        bob.does("key", "publish")
-        assert alice.sends([bob], "Paid twice").exit_code == 0
-        bob.does("fetch")
-    finally:
-        bob.setting("price", "bd,20,2")
-    assert bob.subjects().count("Paid twice") == 1

@@ -115,9 +115,10 @@ def test_a_server_whose_tls_key_changed_is_not_logged_in_to(
         refused = visitor.tries("fetch")
         assert refused.exit_code == 3
         assert "shows another key than before" in refused.complaint
-        way_out = re.search("sealmail (server accept .*)", refused.complaint)
-        assert way_out is not None
-        visitor.does(*way_out[1].split())
+        offered = re.search(r"sealmail server accept (\S+) ([0-9a-f]{64})", refused.complaint)
+        assert offered is not None
+        assert offered[1] == str(first.address)
+        visitor.does("server", "accept", *offered.groups())
         visitor.does("fetch")
     finally:
         first.stop()

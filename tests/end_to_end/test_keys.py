@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.programs import Server, User
 
+from sealmail_client import publishing
 from sealmail_client.addressing import Addressing
 from sealmail_client.correspondents import KeyUndecided
 from sealmail_client.desk import Desk, open_desk, utc_now
@@ -124,10 +125,15 @@ def test_the_address_book_is_listed_searched_shown_and_forgotten(eve: User, dave
     assert eve.tries("key", "show", dave.address).exit_code == 20
 
 
-def test_a_week_later_the_key_is_fetched_again_with_its_new_terms(eve: User, dave: User) -> None:
-    """Until its owner renews it, the old one serves, and the sender is told how old it is."""
-    eve.does("key", "find", dave.address, *at(dave))
+def test_a_week_later_the_key_is_fetched_again_with_its_new_terms(
+    eve: User, dave: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever date it promises. Until its owner renews it the old one serves, with a note."""
     now = utc_now()
+    with monkeypatch.context() as promising:
+        promising.setattr(publishing, "FRESH_FOR", timedelta(days=30))
+        assert renewed(dave, now).expires == now + timedelta(days=30)
+    eve.does("key", "find", dave.address, *at(dave))
     with open_desk(Home(eve.home), alone=True, clock=lambda: now + LATER) as desk:
         dave.server.stop()
         try:
