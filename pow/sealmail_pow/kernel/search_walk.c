@@ -53,17 +53,18 @@ struct search {
 /* How many zero bits make a point. Fewer give more points to remember, more give longer walks
  * before the first point, and from the meeting on to the next: lanes * 2^theta hashes or so,
  * which must stay small against the 2^(bits/2) of the search. */
-static unsigned theta_of(unsigned bits)
+static unsigned theta_of(unsigned bits, unsigned lanes)
 {
-    static const unsigned few_points = 10, many_points = 12, most = 28;
+    /* A thousand points are few enough to be met at leisure; kernels with few lanes make do
+     * with a quarter. Where points are rare, four times as many cost fewer detours. */
+    const unsigned log_points = lanes > 8 ? 10 : 8;
+    static const unsigned rare = 8, most = 28;
     unsigned half = bits / 2;
-    if (half <= few_points)
+    if (half <= log_points)
         return 0;
-    /* A thousand points fit the fastest cache, which counts where many are met; where they are
-     * rare, four thousand are as good and cost fewer detours. */
-    unsigned theta = half - few_points;
-    if (theta > 8)
-        theta = half - many_points > 8 ? half - many_points : 8;
+    unsigned theta = half - log_points;
+    if (theta > rare)
+        theta = theta - 2 > rare ? theta - 2 : rare;
     return theta < most ? theta : most;
 }
 
@@ -233,7 +234,7 @@ enum outcome search_by_walking(const struct task *task, unsigned threads, uint64
     search->task = task;
     search->seed = seed;
     atomic_init(&search->starts, 0);
-    search->theta = theta_of(task->bits);
+    search->theta = theta_of(task->bits, task->kernel->lanes);
     search->alone = threads == 1;
     search->found = false;
     search->solution = solution;

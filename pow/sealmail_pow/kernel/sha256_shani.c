@@ -91,16 +91,21 @@ INLINE void own_blocks(halves *s, __m128i (*w)[4], int streams)
                   s[i].cdgh = _mm_add_epi32(s[i].cdgh, before[i].cdgh))
 }
 
+/* The same four rounds for all streams. The instruction takes its words from one certain
+ * register: each half of them is put there once and used by all streams in turn. */
+INLINE void shared_rounds(halves *s, __m128i wk)
+{
+    EACH(STREAMS, s[i].cdgh = _mm_sha256rnds2_epu32(s[i].cdgh, s[i].abef, wk))
+    wk = _mm_shuffle_epi32(wk, 0x0e);
+    EACH(STREAMS, s[i].abef = _mm_sha256rnds2_epu32(s[i].abef, s[i].cdgh, wk))
+}
+
 /* The same block for all streams, its schedule known. */
 INLINE void shared_block(halves *s, const uint32_t *wk)
 {
     halves before[STREAMS];
     EACH(STREAMS, before[i] = s[i])
-#define SHARED(quad)                                                          \
-    {                                                                         \
-        __m128i words = _mm_loadu_si128((const __m128i *)(wk + 4 * (quad)));  \
-        EACH(STREAMS, s[i] = four_rounds(s[i], words))                        \
-    }
+#define SHARED(quad) shared_rounds(s, _mm_loadu_si128((const __m128i *)(wk + 4 * (quad))));
     ALL_QUADS(SHARED)
 #undef SHARED
     EACH(STREAMS, s[i].abef = _mm_add_epi32(s[i].abef, before[i].abef);
@@ -114,11 +119,7 @@ INLINE void streamed_block(halves *s, const uint8_t *block)
     __m128i w[4];
     EACH(4, w[i] = load_words(block + 16 * i))
     EACH(STREAMS, before[i] = s[i])
-#define STREAMED(quad)                                                        \
-    {                                                                         \
-        __m128i words = _mm_add_epi32(next_words(w, quad), constants(quad));  \
-        EACH(STREAMS, s[i] = four_rounds(s[i], words))                        \
-    }
+#define STREAMED(quad) shared_rounds(s, _mm_add_epi32(next_words(w, quad), constants(quad)));
     ALL_QUADS(STREAMED)
 #undef STREAMED
     EACH(STREAMS, s[i].abef = _mm_add_epi32(s[i].abef, before[i].abef);
