@@ -287,7 +287,8 @@ def test_a_revoked_key_ends_for_everybody_and_for_good(
     found = bob.does("key", "find", vera.address, "--server", str(first.address), "--json").value
     assert [(one["key_id"], one["revoked"]) for one in found] == [(vera.key_id.hex, True)]
     assert bob.sends([vera], "Too late").exit_code == 6
-    for words in (("send", "--to", bob.address, "--message", "x"), ("key", "publish")):
+    letter = ("send", "--to", bob.address, "--message", "x")
+    for words in (letter, ("key", "publish"), ("outbox", "--retry")):
         blocked = vera.tries(*words)
         assert blocked.exit_code == 25
         assert "revoked" in blocked.complaint
