@@ -92,11 +92,12 @@ def tell(place: Path, stack: ExitStack, *, keep: bool) -> None:
     letter = ("--to", bob.address, "--server", bob.server.address)
     show(sealmail(alice, "send", *letter, "--subject", SUBJECT, "--message", BODY))
     chapter("Bob fetches: hashes checked, opened, signature verified, acknowledged")
-    show(sealmail(bob, "fetch"))
-    listed = show(sealmail(bob, "list"))
-    if SUBJECT not in listed:
+    fetched = show(sealmail(bob, "fetch"))
+    arrived = re.search(rf"^ *([0-9]+) .*{SUBJECT}", fetched, re.MULTILINE)
+    if arrived is None:
         sys.exit("the mail did not arrive")
-    read = show(sealmail(bob, "read", "1"))
+    show(sealmail(bob, "list"))
+    read = show(sealmail(bob, "read", arrived[1]))
     if BODY not in " ".join(read.split()):
         sys.exit("the mail was not readable")
     chapter("Alice asks for acknowledgments")
@@ -104,10 +105,10 @@ def tell(place: Path, stack: ExitStack, *, keep: bool) -> None:
         sys.exit("the acknowledgment did not arrive")
     print("\nThe mail was delivered, verified and acknowledged.")
     if keep:
-        stay(alice, bob)
+        stay(alice, bob, place)
 
 
-def stay(alice: Person, bob: Person) -> None:
+def stay(alice: Person, bob: Person, place: Path) -> None:
     """Print what to try, and wait for Ctrl-C."""
     # SIGTERM ends the wait as Ctrl-C does, so that the servers are stopped in good order.
     awaited = {signal.SIGINT, signal.SIGTERM}
@@ -118,10 +119,12 @@ def stay(alice: Person, bob: Person) -> None:
         sealmail(bob, *answer, "--subject", "Re: First light", "--message", "Hello Alice"),
         sealmail(alice, "fetch"),
         sealmail(alice, "list"),
+        [*sealmail(alice, "read"), "NUMBER"],
         sealmail(bob, "acks"),
         sealmail(bob, "--help"),
     ):
         print(f"  {shlex.join(command)}")
+    print(f"\nServers and users stay in {place}; `make clean` removes them.")
     sys.stdout.flush()
     signal.sigwait(awaited)
     print("\nstopping")

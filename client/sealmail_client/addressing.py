@@ -58,7 +58,10 @@ class Addressing:
         address = normal_address(address)
         book = self._desk.correspondents
         if book.trusted_key(address) is None:
-            await self.find(address, servers)
+            ways = self._named(servers)
+            if not servers:
+                ways += book.transports_naming(address)
+            await self._sightings(address, self._search(ways))
         key_id = self._chosen(address)
         held = book.announcement(key_id)
         if held is None or self._stale(held):

@@ -15,6 +15,7 @@ from sealmail_client.key_changes import (
     undecided,
 )
 from sealmail_client.key_lookup import FoundKey
+from sealmail_protocol.addresses import Transport
 from sealmail_protocol.block_codec import parse_block, serialise_block
 from sealmail_protocol.blocks import KeyAnnouncement
 from sealmail_protocol.dates import format_date, parse_date
@@ -85,6 +86,16 @@ class Correspondents:
         """Return the newest announcement of ``key_id`` seen, revoked or not."""
         row = self._announced(key_id)
         return None if row is None else _announcement(row["block"])
+
+    def transports_naming(self, address: str) -> list[Transport]:
+        """Return where those are at home who wrote to us under ``address``, proven or not."""
+        blocks = self._database.rows("SELECT block FROM announcement WHERE NOT revoked")
+        announced = (_announcement(row["block"]) for row in blocks)
+        return [
+            one.transport
+            for one in announced
+            if address_in(one.user_id) == address and not one.transport.entangled
+        ]
 
     def refuse_revoked(self, key_id: KeyId) -> None:
         """Raise ``KeyRevoked`` if the owner of ``key_id`` ever said so."""

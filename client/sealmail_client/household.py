@@ -25,6 +25,10 @@ class NoSuchIdentity(HomeUnusable):
     """No identity here has this address or key: `sealmail identity list` shows those that are."""
 
 
+class IdentityExists(HomeUnusable):
+    """The key is here already: `sealmail --identity` chooses the identity that has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One identity of the household."""
@@ -96,11 +100,25 @@ class Household:
     def admit(self, built: Home) -> Member:
         """Give a complete identity its number and place."""
         settings = built.load()
+        for member in self.members():
+            if member.settings.key_id == settings.key_id:
+                raise IdentityExists(
+                    f"{settings.key_id} is here already, for {member.settings.address}: "
+                    f"choose it by --identity {member.settings.address}"
+                )
         number = max(self._numbers(), default=0) + 1
         home = Home(self.path / str(number))
         built.path.rename(home.path)
         sync_directory(self.path)
         return Member(number, home, settings)
+
+    def remove(self, member: Member) -> None:
+        """Give up an identity with all that it holds."""
+        with self.locked(), member.home.locked():
+            shutil.rmtree(member.home.path)
+            if (self._read_default() or "").lower() == member.settings.key_id.hex.lower():
+                self._default_file.unlink()
+            sync_directory(self.path)
 
     @property
     def _default_file(self) -> Path:

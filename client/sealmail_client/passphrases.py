@@ -3,6 +3,7 @@
 import getpass
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from sealmail_client.errors import WrongPassphrase
@@ -16,7 +17,7 @@ NEW_PASSPHRASE_FILE = "SEALMAIL_NEW_PASSPHRASE_FILE"  # noqa: S105 - a name, no 
 def ask_passphrase() -> str:
     """Return the passphrase of a key that has one."""
     given = _from_file(PASSPHRASE_FILE)
-    return getpass.getpass("Passphrase of your key: ") if given is None else given
+    return _typed("Passphrase of your key: ") if given is None else given
 
 
 def ask_new_passphrase(variable: str = PASSPHRASE_FILE) -> str:
@@ -25,13 +26,25 @@ def ask_new_passphrase(variable: str = PASSPHRASE_FILE) -> str:
     if given is not None:
         return given
     while True:
-        first = getpass.getpass("A passphrase for your key: ")
+        first = _typed("A passphrase for your key: ")
         if not first:
             print("it is empty; --no-passphrase is for those who want none", file=sys.stderr)
-        elif first == getpass.getpass("The same again: "):
+        elif first == _typed("The same again: "):
             return first
         else:
             print("they differ", file=sys.stderr)
+
+
+def _typed(question: str) -> str:
+    """Ask at the terminal; without one there is nobody to ask."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", getpass.GetPassWarning)
+        try:
+            return getpass.getpass(question)
+        except (getpass.GetPassWarning, EOFError):
+            raise WrongPassphrase(
+                f"there is no terminal to ask at; name a file in {PASSPHRASE_FILE}"
+            ) from None
 
 
 def _from_file(variable: str) -> str | None:

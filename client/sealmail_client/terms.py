@@ -24,17 +24,29 @@ HOME_COMPUTER_HASHES = 35_000_000
 _BIRTHDAY = math.sqrt(math.pi / 2)
 _SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?s")
 _CHEAPEST_BITS = 8
+# Three hours of one core: beyond that a price only shuts the door.
+_DEAREST_BITS = 76
 
 
 def parse_price(text: str) -> Difficulty:
     """Read ``bd,BITS,N``, or seconds of a home computer such as ``2s``; else ``ValueError``."""
     written = _SECONDS.fullmatch(text)
-    if written is None:
-        if text.startswith("bd,"):
-            return Difficulty.parse(text)
+    if written is not None:
+        price = _worth(float(written[1]))
+    elif text.startswith("bd,"):
+        price = Difficulty.parse(text)
+    else:
         raise ValueError("a price is written bd,BITS,N, or in seconds of work such as 2s")
-    hashes = float(written[1]) * HOME_COMPUTER_HASHES / _BIRTHDAY
-    return Difficulty(max(_CHEAPEST_BITS, round(2 * math.log2(max(hashes, 1)))))
+    if price.bits > _DEAREST_BITS:
+        raise ValueError(f"nobody would pay more than bd,{_DEAREST_BITS},2, which takes hours")
+    return price
+
+
+def _worth(seconds: float) -> Difficulty:
+    hashes = seconds * HOME_COMPUTER_HASHES / _BIRTHDAY
+    if hashes < 1:
+        raise ValueError("no time is no price: bd,8,2 is the least that servers ask")
+    return Difficulty(max(_CHEAPEST_BITS, round(2 * math.log2(hashes))))
 
 
 def seconds_of(price: Difficulty) -> float:

@@ -29,6 +29,8 @@ async def back_up(directory: Path, config: Config, store: BlockStore, target: Pa
 
 def restore(backup: Path, directory: Path) -> None:
     """Make ``directory``, new or empty, the server of which ``backup`` is a copy."""
+    if not (backup / CONFIG_NAME).is_file():
+        raise BadConfig(f"{backup} is no backup of a server: it has no {CONFIG_NAME}")
     config = Config.load(backup)
     _check_empty(directory)
     make_directory_durably(directory)

@@ -28,7 +28,6 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
         ("2s", "bd,51,2"),
         ("2 s", "bd,51,2"),
         ("60s", "bd,61,2"),
-        ("0s", "bd,8,2"),
     ],
 )
 def test_a_price_is_written_in_bits_or_in_seconds_of_a_home_computer(
@@ -75,3 +74,10 @@ def test_former_terms_hold_for_12_days(tmp_path: Path) -> None:
     assert not late.paid_by(29, 2)
     assert late.paid_by(30, 2)
     assert late.mailboxes == ("0", "1")
+
+
+@pytest.mark.parametrize("text", ["0s", "0.000s", "bd,100,2", "999999s"])
+def test_a_price_that_is_none_or_that_nobody_can_pay_is_refused(text: str) -> None:
+    """It would only open or shut the door."""
+    with pytest.raises(ValueError, match=r"price|pay"):
+        parse_price(text)

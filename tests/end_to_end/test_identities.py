@@ -341,3 +341,62 @@ def test_without_the_secret_key_only_correspondents_can_be_told(
     assert str(lena.home / "revoked-key.asc") in done.complaint
     assert "BEGIN PGP PUBLIC KEY" in (lena.home / "revoked-key.asc").read_text()
     assert lena.tries("send", "--to", "x@a.example", "--message", "x").exit_code == 25
+
+
+def test_a_private_server_that_was_not_allowed_has_a_way_out(
+    place: Path, servers: tuple[Server, Server]
+) -> None:
+    """The first try fails with a hint; ``init`` goes on once it is allowed."""
+    user = User("Pia", "pia@a.example", place / "pia", servers[0])
+    account = ("--server", str(servers[0].address), "--auth-key", servers[0].auth_keys.pop())
+    named = ("--name", "Pia", "--address", "pia@a.example", "--no-passphrase", "--price", PRICE)
+    refused = user.tries("init", *named, *account)
+    assert refused.exit_code == 3
+    assert "--allow-private-targets" in refused.complaint
+    assert "`sealmail init` goes on" in refused.complaint
+    assert "not published yet" in user.does("identity", "list").output
+    user.does("init", "--allow-private-targets")
+    assert "not published yet" not in user.does("identity", "list").output
+
+
+def test_an_identity_that_nobody_has_seen_can_be_removed(
+    place: Path, servers: tuple[Server, Server], dora: User
+) -> None:
+    """One that is published stays."""
+    made = dora.tries(
+        *("identity", "create", "--name", "Typo", "--address", "typo@a.example"),
+        *("--server", "127.0.0.1:1", "--auth-key", "A" * 40, "--allow-private-targets"),
+        *("--no-passphrase", "--price", PRICE),
+    )
+    assert made.exit_code == 3
+    dora.does("identity", "remove", "typo@a.example")
+    assert "typo@a.example" not in dora.does("identity", "list").output
+    assert dora.tries("identity", "remove", dora.address).exit_code == 2
+
+
+def test_a_key_that_is_here_already_is_not_imported_again(
+    place: Path, servers: tuple[Server, Server], dora: User
+) -> None:
+    """A second identity with the same key would hide the first."""
+    before = dora.does("identity", "list", "--json").value
+    secret = place / "dora-again.asc"
+    dora.does("identity", "export", str(secret))
+    again = dora.tries(
+        *("identity", "import", str(secret), "--name", "Dora", "--address", dora.address),
+        *account_options(servers[0]),
+    )
+    assert again.exit_code == 10
+    assert dora.does("identity", "list", "--json").value == before
+
+
+def test_who_wrote_to_us_can_be_answered_without_naming_his_server(
+    alice: User, bob: User, place: Path
+) -> None:
+    """His announcement came with the mail, and his server is asked for his claim."""
+    assert alice.sends([bob], "Please answer").exit_code == 0
+    bob.does("fetch")
+    fresh = bob.does("key", "list", "--json").value
+    if any(row["address"] == alice.address for row in fresh):
+        bob.does("key", "forget", alice.address)
+    answer = bob.tries("send", "--to", alice.address, "--subject", "Here", "--message", "Hi")
+    assert answer.exit_code == 0, answer.complaint

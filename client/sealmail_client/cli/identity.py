@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sealmail_client.cli.init import algorithm_option, answered, create
+from sealmail_client.cli.init import algorithm_option, answered, create, is_published
 from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotate
 from sealmail_client.cli.program import Start, desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.settling import invitation_argument, settle, settling_options
@@ -91,6 +91,22 @@ def import_identity_command(context: click.Context, /, file: Path, **said: Any) 
     settle(member, passphrase)
 
 
+@identity.command()
+@click.argument("address")
+@click.pass_context
+def remove(context: click.Context, address: str) -> None:
+    """Remove an identity, by ADDRESS or key id, that was made but never published."""
+    start: Start = context.obj
+    member = start.household.choose(address)
+    if is_published(member):
+        raise click.UsageError(
+            f"{member.settings.address} is published and may hold mail: make a back-up, then "
+            f"remove {member.home.path} yourself"
+        )
+    start.household.remove(member)
+    click.echo(f"removed {member.settings.address}, which nobody has seen")
+
+
 @identity.command(name="set")
 @click.option("--price", type=PRICE, help="What strangers pay: bd,BITS,N, or seconds such as 2s.")
 @click.option(
@@ -103,15 +119,31 @@ def import_identity_command(context: click.Context, /, file: Path, **said: Any) 
     type=SERVER,
     help="A server that correspondents may still ask for you; needs --old-auth-key.",
 )
-@click.option("--old-auth-key", type=AUTH_KEY, envvar="SEALMAIL_OLD_AUTH_KEY")
+@click.option(
+    "--old-auth-key",
+    type=AUTH_KEY,
+    envvar="SEALMAIL_OLD_AUTH_KEY",
+    help="What opens the account there; also from SEALMAIL_OLD_AUTH_KEY.",
+)
 @click.option("--no-old-server", is_flag=True, help="Publish on no old server any more.")
 @click.option(
     "--pub-server",
     type=SERVER,
     help="The server that the DNS of your domain names; needs --pub-auth-key.",
 )
-@click.option("--pub-auth-key", type=AUTH_KEY, envvar="SEALMAIL_PUB_AUTH_KEY")
+@click.option(
+    "--pub-auth-key",
+    type=AUTH_KEY,
+    envvar="SEALMAIL_PUB_AUTH_KEY",
+    help="What opens the account there; also from SEALMAIL_PUB_AUTH_KEY.",
+)
 @click.option("--no-pub-server", is_flag=True, help="Publish on no Pub server any more.")
+@click.option(
+    "--allow-private-targets/--forbid-private-targets",
+    "private_targets",
+    default=None,
+    help="Whether servers in private networks and on this machine are meant.",
+)
 @click.pass_context
 def set_terms(
     context: click.Context,
@@ -123,6 +155,7 @@ def set_terms(
     pub_server: ServerAddress | None,
     pub_auth_key: AuthKey | None,
     no_pub_server: bool,
+    private_targets: bool | None,
 ) -> None:
     """Change what strangers pay and where you are published, and publish it at once.
 
@@ -138,6 +171,8 @@ def set_terms(
         old = _further(desk, Place.OLD, old_server, old_auth_key, no_old_server)
         pub = _further(desk, Place.PUB, pub_server, pub_auth_key, no_pub_server)
         settings = replace(settings, old_transport=old, pub_transport=pub)
+        if private_targets is not None:
+            settings = replace(settings, allow_private_targets=private_targets)
         if settings == desk.settings:
             raise click.UsageError("nothing to change: --price, --mailboxes, --old-server, ...")
         desk.change(settings)
@@ -190,13 +225,15 @@ def _row(member: Member, chosen: bool) -> dict[str, object]:
         "directory": str(member.home.path),
         "default": chosen,
         "revoked": revoked,
+        "published": is_published(member),
     }
 
 
 def _tell(rows: list[dict[str, object]]) -> None:
     for row in rows:
         mark = "*" if row["default"] else " "
-        end = "  revoked" if row["revoked"] else ""
+        end = "" if row["published"] else "  not published yet"
+        end = "  revoked" if row["revoked"] else end
         click.echo(f"{mark} {row['name']} <{row['address']}>  {row['key_id']}{end}")
     if not rows:
         click.echo("no identity yet: `sealmail init` makes one")

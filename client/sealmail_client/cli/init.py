@@ -1,5 +1,6 @@
 """``sealmail init``: a key pair, an account, and a first word to the world."""
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import click
@@ -43,7 +44,7 @@ def init(
     if not members:
         create(start.household, answers, algorithm)
         return
-    unfinished = [member for member in members if not _published(member)]
+    unfinished = [member for member in members if not is_published(member)]
     if not unfinished:
         raise ProfileExists(
             f"{start.household.path} holds an identity already: a further one is made by "
@@ -77,13 +78,17 @@ def go_on(member: Member, answers: Answers) -> None:
             "or make a further identity by `sealmail identity create`"
         )
     click.echo(f"going on with {settings.address}, which is not published yet")
+    if answers.allow_private_targets and not settings.allow_private_targets:
+        member = replace(member, settings=replace(settings, allow_private_targets=True))
+        member.home.save(member.settings)
     if answers.names_account:
         member = move_in(member, answers.account(), utc_now)
     passphrase = ask_passphrase() if settings.passphrase is Locked.PASSPHRASE else None
     settle(member, passphrase)
 
 
-def _published(member: Member) -> bool:
+def is_published(member: Member) -> bool:
+    """Return whether the home server has ever taken this identity's address."""
     with open_desk(member.home, alone=False) as desk:
         own = desk.own_blocks
         return own.revoked or own.posted(BlockType.ADDRESS_CLAIM) is not None

@@ -1,13 +1,23 @@
 """``sealmail outbox``: how far each message has come, for each recipient."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 
 from sealmail_client.cli.program import desk_of, json_option, readable, show
-from sealmail_client.outbox import OutgoingMessage
+from sealmail_client.errors import ClientError
+from sealmail_client.outbox import OutgoingMessage, Stage
 from sealmail_client.sending import Sender
 from sealmail_protocol.dates import format_date
+
+UNSENT = (Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
+
+
+class NotSent(ClientError):
+    """What could not be sent stays in the outbox: `sealmail outbox --retry` tries again."""
+
+    exit_code = 4
 
 
 @click.command()
@@ -22,6 +32,18 @@ def outbox(context: click.Context, retry: bool, as_json: bool) -> None:
             asyncio.run(Sender(desk).work())
         messages = desk.outbox.all()
         show([message_row(one) for one in messages], as_json, lambda: tell_messages(messages))
+    if retry:
+        require_sent(messages)
+
+
+def require_sent(messages: Sequence[OutgoingMessage]) -> None:
+    """Raise ``NotSent`` if a message waits for a server."""
+    unsent = [one.number for one in messages if one.at(*UNSENT)]
+    if unsent:
+        raise NotSent(
+            f"not sent to everybody yet: message {', '.join(map(str, unsent))}; what waits stays "
+            "in the outbox, and `sealmail outbox --retry` tries again"
+        )
 
 
 def message_row(message: OutgoingMessage) -> dict[str, object]:

@@ -16,7 +16,7 @@ from sealmail_client.desk import Desk, open_desk
 from sealmail_client.errors import ClientError
 from sealmail_client.household import Household, Member
 from sealmail_client.progress import Nobody, Watcher
-from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
+from sealmail_net.errors import ForbiddenTarget, NetworkError, NoServerReached, PinChanged
 from sealmail_verify import Undecided
 
 # A network that fails is worth another try, unlike a wrong wish.
@@ -40,20 +40,22 @@ class Program(click.Group):
         except ClientError as error:
             _fail(error, error.exit_code)
         except (NetworkError, Undecided) as error:
-            for changed in _changed_pins(error):
-                click.echo(
-                    f"once it is confirmed: sealmail server accept {changed.address} "
-                    f"{changed.new.hex()}",
-                    err=True,
-                )
-            _fail(error, NETWORK_EXIT_CODE)
+            _fail(error, NETWORK_EXIT_CODE, *_ways_out(error))
         except (OSError, sqlite3.Error) as error:
             _fail(error, MACHINE_EXIT_CODE)
 
 
-def _changed_pins(error: Exception) -> list[PinChanged]:
+def _ways_out(error: Exception) -> list[str]:
+    """Return the commands that help when the network fails for a reason the user can judge."""
     reasons = error.reasons if isinstance(error, NoServerReached) else (error,)
-    return [reason for reason in reasons if isinstance(reason, PinChanged)]
+    ways = [
+        f"once the operator has confirmed it: sealmail server accept {one.address} {one.new.hex()}"
+        for one in reasons
+        if isinstance(one, PinChanged)
+    ]
+    if any(isinstance(one, ForbiddenTarget) for one in reasons):
+        ways.append("if that is meant: sealmail identity set --allow-private-targets")
+    return ways
 
 
 class _Warnings(logging.Handler):
@@ -70,8 +72,9 @@ def _tell_warnings() -> None:
             logger.addHandler(_Warnings(logging.WARNING))
 
 
-def _fail(error: Exception, exit_code: int) -> None:
-    click.echo(f"sealmail: {readable(str(error))}", err=True)
+def _fail(error: Exception, exit_code: int, *ways_out: str) -> None:
+    for line in (f"sealmail: {error}", *ways_out):
+        click.echo(readable(line), err=True)
     sys.exit(exit_code)
 
 

@@ -9,24 +9,17 @@ from pathlib import Path
 import click
 
 from sealmail_client.addressing import Addressing
-from sealmail_client.cli.outbox import message_row, tell_messages
+from sealmail_client.cli.outbox import message_row, require_sent, tell_messages
 from sealmail_client.cli.program import desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Draft
-from sealmail_client.errors import ClientError
-from sealmail_client.outbox import OutgoingMessage, Stage
+from sealmail_client.outbox import OutgoingMessage
 from sealmail_client.presence import stay_findable
 from sealmail_client.sending import Sender
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
-
-
-class NotSent(ClientError):
-    """The message stays in the outbox: `sealmail outbox --retry` tries again."""
-
-    exit_code = 4
 
 
 @click.command()
@@ -81,12 +74,7 @@ def send(
         files = tuple(path.absolute() for path in attachments)
         message = asyncio.run(_send(desk, to, key_ids, servers, subject, body, files))
         show(message_row(message), as_json, lambda: tell_messages((message,)))
-    unsent = message.at(Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
-    if unsent:
-        raise NotSent(
-            f"message {message.number} could not be sent to {len(unsent)} of its recipients; it "
-            "stays in the outbox, and `sealmail outbox --retry` tries again"
-        )
+    require_sent((message,))
 
 
 async def _send(

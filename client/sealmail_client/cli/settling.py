@@ -11,9 +11,11 @@ from sealmail_client.cli.program import tell_doubts, watcher
 from sealmail_client.cli.values import ADDRESS, AUTH_KEY, INVITATION, PRICE, SERVER
 from sealmail_client.creation import Account, Wish
 from sealmail_client.desk import open_desk
+from sealmail_client.errors import ClientError
 from sealmail_client.household import Member
 from sealmail_client.presence import publish_everywhere
 from sealmail_client.settings import DEFAULT_PRICE, AuthKey, Locked
+from sealmail_net.errors import NetworkError
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import ServerAddress, normal_address
 from sealmail_protocol.invitations import PREFIX, Invitation
@@ -154,7 +156,11 @@ def settle(member: Member, passphrase: str | None) -> None:
         return passphrase
 
     with open_desk(member.home, alone=True, watcher=watcher(), ask=known) as desk:
-        tell_doubts(asyncio.run(publish_everywhere(desk)))
+        try:
+            tell_doubts(asyncio.run(publish_everywhere(desk)))
+        except (ClientError, NetworkError):
+            click.echo("it is made, but not published: `sealmail init` goes on with it", err=True)
+            raise
     click.echo(f"published on {settings.transport}: others find you as {settings.address}")
 
 
