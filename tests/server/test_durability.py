@@ -1,7 +1,9 @@
 """``DONE`` is a promise: seen from the kernel, and kept over ``kill -9``."""
 
 import asyncio
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,7 +68,7 @@ def traced_server(directory: Path, trace: Path) -> Iterator[ServerAddress]:
             # strace hands the signal on to the server it started.
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
             for child in children.split():
-                subprocess.run(["kill", child], check=True)
+                os.kill(int(child), signal.SIGTERM)
             process.wait(20)
 
 
