@@ -58,6 +58,13 @@ def test_every_kernel_can_be_timed(kernel: str) -> None:
     assert hash_rate(threads=1, kernel=kernel, seconds=0.01) > 1e4
 
 
+@pytest.mark.parametrize("nonces", [3, 16])
+@pytest.mark.parametrize("kernel", kernels())
+def test_more_nonces_are_timed_on_a_table(kernel: str, nonces: int) -> None:
+    """Counting has a rate too, whatever the number of nonces."""
+    assert hash_rate(nonces=nonces, kernel=kernel, seconds=0.01) > 1e3
+
+
 @settings(deadline=None)
 @given(difficulties, st.floats(0.01, 0.99))
 def test_chance_and_hashes_are_inverse(difficulty: Difficulty, probability: float) -> None:

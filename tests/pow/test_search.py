@@ -3,7 +3,9 @@
 import itertools
 import random
 import statistics
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -218,6 +220,25 @@ def test_a_search_ends_when_cancelled(
         )
     assert stopped.value.hashes > 0
     assert next(answers, None) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_another_thread_ends_a_search(threads: int) -> None:
+    """A mint that would take minutes returns once another thread says that it is not wanted."""
+    begun, unwanted = threading.Event(), threading.Event()
+
+    def cancel() -> bool:
+        begun.set()
+        return unwanted.is_set()
+
+    with ThreadPoolExecutor(1) as pool:
+        minting = pool.submit(mint, b"a letter", Difficulty(64), threads=threads, cancel=cancel)
+        try:
+            assert begun.wait(60)
+            assert not minting.done()
+        finally:
+            unwanted.set()
+        assert isinstance(minting.exception(60), MintCancelled)
 
 
 def test_cancel_is_asked_before_each_try_on_large_data() -> None:

@@ -27,38 +27,39 @@ static unsigned extended_features(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) ? b : 0;
 }
 
+/* Asked once: under a hypervisor each question to the processor takes many microseconds. */
+static bool avx2, avx512, sha;
+
+void know_the_machine(void)
+{
+    unsigned a, b, c, d, features = extended_features();
+    avx2 = saves(0x06) && (features & bit_AVX2);
+    avx512 = saves(0xe6) && (features & bit_AVX512F) && (features & bit_AVX512BW);
+    sha = __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_1) && (features & bit_SHA);
+}
+
 bool has_avx2(void)
 {
-    return saves(0x06) && (extended_features() & bit_AVX2);
+    return avx2;
 }
 
 bool has_avx512(void)
 {
-    unsigned features = extended_features();
-    return saves(0xe6) && (features & bit_AVX512F) && (features & bit_AVX512BW);
+    return avx512;
 }
 
 bool has_sha(void)
 {
-    unsigned a, b, c, d;
-    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_1) &&
-           (extended_features() & bit_SHA);
+    return sha;
 }
 
 const struct kernel *const all_kernels[] = {
     &avx512_kernel, &shani_kernel, &avx2_kernel, &portable_kernel, NULL,
 };
 
-static bool sha_instructions;
-
-void know_the_machine(void)
-{
-    sha_instructions = has_sha();
-}
-
 void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
 {
-    if (sha_instructions)
+    if (sha)
         shani_compress(state, blocks, count);
     else
         portable_compress(state, blocks, count);
@@ -67,7 +68,7 @@ void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
 void compress_pair(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
                    size_t count)
 {
-    if (sha_instructions) {
+    if (sha) {
         shani_compress_pair(states, one, other, count);
         return;
     }

@@ -1,4 +1,4 @@
-/* What the processor can do, and the operating system lets it. */
+/* What the processor can do, and the operating system lets it; know_the_machine() finds out. */
 #ifndef SEALMAIL_PROCESSOR_H
 #define SEALMAIL_PROCESSOR_H
 

@@ -115,8 +115,16 @@ static bool already_there(struct search *search, const struct trail *trail, stru
     return met;
 }
 
+/* Whether to leave a re-walk; looks at the watch when it is time, as the walks do. */
+static bool is_left(const struct search *search, uint64_t steps_left)
+{
+    if (search->message.is_long || steps_left % STEPS_A_LOOK == 0)
+        glance(search->task->watch);
+    return is_stopped(search->task->watch);
+}
+
 /* Walk two trails to the places just before they become one; count the hashes. False if one
- * begins on the other, so that there is no such pair. */
+ * begins on the other, so that there is no such pair, or if the search is stopped. */
 static bool meeting(const struct search *search, const struct trail *one,
                     const struct trail *other, uint64_t pair[2], uint64_t *hashes)
 {
@@ -124,18 +132,21 @@ static bool meeting(const struct search *search, const struct trail *one,
     const struct trail *longer = one->steps >= other->steps ? one : other;
     const struct trail *shorter = longer == one ? other : one;
     uint64_t place = longer->start, partner = shorter->start;
-    for (uint64_t ahead = longer->steps - shorter->steps; ahead > 0; ahead--, ++*hashes)
+    for (uint64_t ahead = longer->steps - shorter->steps; ahead > 0; ahead--) {
+        if (is_left(search, ahead))
+            return false;
         place = step_from(message, place);
-    for (uint64_t left = shorter->steps; left > 0 && place != partner; left--, *hashes += 2) {
+        *hashes += 1;
+    }
+    for (uint64_t left = shorter->steps; left > 0 && place != partner; left--) {
+        if (is_left(search, left))
+            return false;
         pair[0] = place, pair[1] = partner;
         place = step_from(message, place);
         partner = step_from(message, partner);
-        if (place == partner) {
-            *hashes += 2;
+        *hashes += 2;
+        if (place == partner)
             return true;
-        }
-        if (left % STEPS_A_LOOK == 0)
-            glance(search->task->watch);
     }
     return false;
 }
@@ -161,67 +172,94 @@ static bool is_solution(struct search *search, const uint64_t pair[2])
     return true;
 }
 
+/* The walks of one thread, one in each lane: where they are, where and after how many steps the
+ * trail began that each is on, and the steps so far. */
+struct walks {
+    struct places at;
+    uint64_t starts[MOST_LANES], begun[MOST_LANES], step;
+};
+
+static void begin_trail(struct walks *walks, unsigned lane, uint64_t start)
+{
+    walks->starts[lane] = start;
+    walks->begun[lane] = walks->step;
+}
+
+static void begin_walk(struct search *search, struct walks *walks, unsigned lane)
+{
+    uint64_t start = fresh_start(search);
+    begin_trail(walks, lane, start);
+    put_lane(&walks->at, lane, start);
+}
+
+/* Which lanes stand on a point, a bit for each. Where points are frequent, a branch for each lane
+ * would go against the processor's guess several times in every step. */
+static uint32_t arrived(const struct walks *walks, uint32_t point_mask, unsigned lanes)
+{
+    uint32_t which = 0;
+    for (unsigned lane = 0; lane < lanes; lane++)
+        which |= (uint32_t)((walks->at.hi[lane] & point_mask) == 0) << lane;
+    return which;
+}
+
+/* Take in the trail that has led a lane to a point. If another one led there, go and see where
+ * they met; true if that ends the search. */
+static bool end_trail(struct search *search, struct walks *walks, unsigned lane)
+{
+    uint64_t place = place_of_lane(&walks->at, lane);
+    struct trail trail = {place, walks->starts[lane], walks->step - walks->begun[lane]}, other;
+    if (!already_there(search, &trail, &other)) {
+        /* The walk goes on from the point: so trails never begin within another, but for the
+         * first of each lane. */
+        begin_trail(walks, lane, place);
+        return false;
+    }
+    uint64_t pair[2], hashes = 0;
+    bool met = meeting(search, &trail, &other, pair, &hashes);
+    note_hashes(search->task->watch, hashes);
+    if (met && is_solution(search, pair))
+        return true;
+    begin_walk(search, walks, lane);
+    return false;
+}
+
 static void *walk(void *argument)
 {
     struct search *search = argument;
     struct watch *watch = search->task->watch;
-    const struct kernel *kernel = search->task->kernel;
     const struct message *message = &search->message;
+    const unsigned lanes = search->task->kernel->lanes;
     const uint64_t longest = (uint64_t)LOST_AFTER << search->theta;
 
-    struct places at;
-    uint64_t starts[MOST_LANES], begun[MOST_LANES], step = 0;
-    for (unsigned lane = 0; lane < kernel->lanes; lane++) {
-        starts[lane] = fresh_start(search);
-        begun[lane] = 0;
-        put_lane(&at, lane, starts[lane]);
-    }
+    struct walks walks = {.step = 0};
+    for (unsigned lane = 0; lane < lanes; lane++)
+        begin_walk(search, &walks, lane);
 
     unsigned until_look = 0;
     uint64_t noted = 0;
     while (!is_stopped(watch)) {
         if (until_look == 0) {
-            note_hashes(watch, (step - noted) * kernel->lanes);
-            noted = step;
+            note_hashes(watch, (walks.step - noted) * lanes);
+            noted = walks.step;
             glance(watch);
+            for (unsigned lane = 0; lane < lanes; lane++)
+                if (walks.step - walks.begun[lane] > longest)
+                    begin_walk(search, &walks, lane);
             until_look = message->is_long ? 1 : STEPS_A_LOOK;
             continue;
         }
-        unsigned steps = walk_lanes(kernel, message, &at, until_look, watch);
-        step += steps;
+        unsigned steps =
+            walk_lanes(search->task->kernel, message, &walks.at, until_look, watch);
+        walks.step += steps;
         until_look -= steps;
         if (message->is_long && is_stopped(watch))
             break;
-        for (unsigned lane = 0; lane < kernel->lanes; lane++) {
-            uint64_t place = place_of_lane(&at, lane);
-            bool lost = false;
-            if ((at.hi[lane] & message->point_mask) == 0) {
-                /* The walk goes on from the point: so trails never begin within another, but
-                 * for the first of each lane. */
-                struct trail trail = {place, starts[lane], step - begun[lane]}, other;
-                if (already_there(search, &trail, &other)) {
-                    uint64_t pair[2], hashes = 0;
-                    bool solved = meeting(search, &trail, &other, pair, &hashes) &&
-                                  is_solution(search, pair);
-                    note_hashes(watch, hashes);
-                    if (solved)
-                        break;
-                    lost = true;
-                } else {
-                    starts[lane] = place;
-                    begun[lane] = step;
-                }
-            } else {
-                lost = step - begun[lane] > longest;
-            }
-            if (lost) {
-                starts[lane] = fresh_start(search);
-                begun[lane] = step;
-                put_lane(&at, lane, starts[lane]);
-            }
-        }
+        uint32_t ended = arrived(&walks, message->point_mask, lanes);
+        for (; ended != 0; ended &= ended - 1)
+            if (end_trail(search, &walks, (unsigned)__builtin_ctz(ended)))
+                break;
     }
-    note_hashes(watch, (step - noted) * kernel->lanes);
+    note_hashes(watch, (walks.step - noted) * lanes);
     return NULL;
 }
 
