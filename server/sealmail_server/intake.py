@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TypeGuard
 
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.policy import HARD_TEXT_BODY, SMALLEST_ANNOUNCEMENT
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
 from sealmail_server.admission import (
     VERDICT_KEPT,
@@ -43,6 +45,8 @@ MAX_REFUSALS = 10_000
 TOMBSTONE_KEPT = timedelta(days=12)
 # Entries of a bundle decided in one unit of work; more would keep the writer from others.
 _SLICE = 64
+# No body has room for more blocks than this: the rest would be separators with nothing between.
+MAX_ENTRIES = HARD_TEXT_BODY // SMALLEST_ANNOUNCEMENT
 # A body up to this size costs less to examine than to hand to another thread.
 _SMALL = 8 * 1024
 # A key that changes under a claim more often than this is changed by somebody on purpose.
@@ -169,11 +173,16 @@ class Intake:
         )
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
-        entries = list(split_bundle(lines))
+        entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
+        if len(entries) > MAX_ENTRIES:
+            error = InvalidBlock(Refusal.FORM, f"more than {MAX_ENTRIES} entries in one body")
+            return self.remember_refusal(_Entry(lines).digest, error)
         verdicts: list[Verdict] = []
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
             verdicts += await self._settle(part, arrival)
+            # Entries that are refused at once would never let others have their turn.
+            await asyncio.sleep(0)
         verdict = worst(tuple(verdicts))
         if len(entries) > 1:
             await self._keep_bundle_verdict(entries, verdict)
