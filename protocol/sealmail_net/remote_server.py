@@ -15,7 +15,12 @@ from sealmail_net.link import ServerLink
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import DataHeader
-from sealmail_protocol.bodies import DataChunk, DataEnded, DataStarted, OversizedBody, TextBody
+from sealmail_protocol.bodies import (
+    BodyEvent,
+    DataChunk,
+    DataStarted,
+    TextBody,
+)
 from sealmail_protocol.commands import (
     AskVerdict,
     BodyCommand,
@@ -181,7 +186,7 @@ class RemoteServer:
         """Send a command without a body, and return its answer of one line or a listing."""
         async with self._exchange():
             event = await self._ask(command)
-            if isinstance(event, TextBody | OversizedBody | DataStarted | DataChunk | DataEnded):
+            if isinstance(event, BodyEvent):
                 raise ProtocolError("a block where a line belongs; use fetch or get_data")
             return event
 
@@ -241,7 +246,7 @@ class RemoteServer:
         return hasher.key()
 
 
-_Answer = LineReply | Listing | TextBody | OversizedBody | DataStarted | DataChunk | DataEnded
+_Answer = LineReply | Listing | BodyEvent
 
 
 def _word(event: ClientEvent) -> Word:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sealmail_protocol.blocks import BlockType, type_named
 from sealmail_protocol.errors import ProtocolError
@@ -21,6 +22,11 @@ _DATA = re.compile(rb"data: ([1-9][0-9]{0,18})", re.IGNORECASE)
 _POST_TO_ROOM = 64 * 1024
 # Bytes of data handed on at once: enough to be cheap, little enough to keep memory flat.
 _CHUNK = 128 * 1024
+# What a line costs in memory beside its bytes: short ones cost many times what they carry.
+_LINE_COST = 64
+# A body of this weight is kept without asking for room, so that ordinary mail always gets in;
+# more room is asked for in steps of the same size.
+FREE_BODY = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,11 @@ class OversizedBody:
     """A body that was read to its end and thrown away, since no block may be that large."""
 
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdedBody:
+    """A body that was read to its end and thrown away, since there was no room for it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +68,40 @@ class DataEnded:
     """All bytes of the data block have come."""
 
 
-BodyEvent = TextBody | OversizedBody | DataStarted | DataChunk | DataEnded
-BODY_ENDS = (TextBody, OversizedBody, DataEnded)
+BodyEvent = TextBody | OversizedBody | CrowdedBody | DataStarted | DataChunk | DataEnded
+BODY_ENDS = (TextBody, OversizedBody, CrowdedBody, DataEnded)
+
+
+class Room(Protocol):
+    """The memory that large bodies of one connection may take."""
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes more, or none of them."""
+
+    def release(self) -> None:
+        """Give back all that was taken."""
 
 
 class BodyReader:
     """Reads one body from a buffer; after an event of ``BODY_ENDS`` it is spent.
 
     An ``answer`` to a GET may be a whole mailbox or all claims for an address; what is posted
-    may not.
+    may not. ``room`` is asked before a large body is kept; who uses the body gives it back.
     """
 
-    def __init__(self, *, answer: bool = False) -> None:
+    def __init__(self, *, answer: bool = False, room: Room | None = None) -> None:
         self._answer = answer
+        self._room = room
         self._hard_limit = (FULL_MAILBOX_ANSWER if answer else HARD_TEXT_BODY) + _POST_TO_ROOM
         self._limit = UNKNOWN_BODY
         self._lines: list[bytes] = []
         self._size = 0
         self._seen = 0
+        self._weight = 0
+        self._granted = FREE_BODY
         self._oversized = False
+        self._crowded = False
+        self._skipped = False
         self._typed = False
         self._is_data = False
         self._padding = PaddingFilter()
@@ -97,13 +123,23 @@ class BodyReader:
         if self._seen > self._hard_limit:
             raise ProtocolError(f"a text body of more than {self._hard_limit} bytes")
         if line.lower() == b"endblock":
-            return OversizedBody(self._size) if self._oversized else TextBody(tuple(self._lines))
+            return self._end_of_text()
         if not self._padding.keeps(line):
             return None
         if not self._typed:
             self._note_type(line)
         self._keep(line)
         return self._start_of_data(line) if self._is_data else None
+
+    def skip(self) -> None:
+        """Keep nothing of what comes: the body is only to be passed over."""
+        self._skipped = True
+        self._drop_lines()
+
+    def _end_of_text(self) -> BodyEvent:
+        if self._oversized:
+            return OversizedBody(self._size)
+        return CrowdedBody() if self._crowded else TextBody(tuple(self._lines))
 
     def _note_type(self, line: bytes) -> None:
         """Let the first Type line set the limit; a bundle has many, all of one type."""
@@ -122,13 +158,30 @@ class BodyReader:
             self._limit = min(policy.body_size + _POST_TO_ROOM, HARD_TEXT_BODY)
 
     def _keep(self, line: bytes) -> None:
+        if self._skipped:
+            return
         self._size += len(line) + 2
+        self._weight += len(line) + _LINE_COST
         # For good: a Type line that comes late must not revive a body whose head is gone.
         self._oversized = self._oversized or self._size > self._limit
-        if self._oversized:
-            self._lines.clear()
+        if self._oversized or self._crowded or not self._has_room():
+            self._drop_lines()
         else:
             self._lines.append(line)
+
+    def _has_room(self) -> bool:
+        while self._room is not None and self._weight > self._granted:
+            if not self._room.take(FREE_BODY):
+                self._crowded = True
+                return False
+            self._granted += FREE_BODY
+        return True
+
+    def _drop_lines(self) -> None:
+        if self._lines:
+            self._lines.clear()
+            if self._room is not None:
+                self._room.release()
 
     def _start_of_data(self, line: bytes) -> DataStarted | None:
         match = _DATA.fullmatch(line)
@@ -137,6 +190,8 @@ class BodyReader:
         size = int(match[1])
         if self._oversized:
             raise ProtocolError(f"more than {self._limit} bytes of lines before data")
+        if self._crowded:
+            raise ProtocolError("no room for so many lines before data")
         if size > HARD_DATA:
             raise ProtocolError(f"a data block of {size} bytes")
         self._data_left = size

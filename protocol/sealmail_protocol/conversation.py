@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sealmail_protocol import commands
-from sealmail_protocol.bodies import BODY_ENDS, BodyEvent, BodyReader, TextBody
+from sealmail_protocol.bodies import BODY_ENDS, BodyEvent, BodyReader, Room, TextBody
 from sealmail_protocol.command_codec import parse_command
 from sealmail_protocol.commands import BodyCommand, Command, StartTls
 from sealmail_protocol.errors import ProtocolError
@@ -120,11 +120,20 @@ class _Side(Generic[EventT]):
 
 
 class ServerConversation(_Side[ServerEvent]):
-    """The server's side: commands and bodies in, answers out."""
+    """The server's side: commands and bodies in, answers out.
+
+    ``room``, where it is set, bounds the large bodies that are kept.
+    """
 
     def __init__(self, *, encrypted: bool = False) -> None:
         super().__init__(encrypted=encrypted)
         self._invalid = 0
+        self.room: Room | None = None
+
+    def skip_body(self) -> None:
+        """Keep nothing of the body that is being read; its end is still told."""
+        if self._body is not None:
+            self._body.skip()
 
     def expect_tls(self) -> None:
         """Note that TLS comes at once, without STARTTLS."""
@@ -146,7 +155,7 @@ class ServerConversation(_Side[ServerEvent]):
         if isinstance(command, StartTls) and not self.encrypted:
             self._await_tls()
         if isinstance(command, BodyCommand):
-            self._body = BodyReader()
+            self._body = BodyReader(room=self.room)
         return command
 
     def send(self, reply: LineReply | Listing) -> bytes:

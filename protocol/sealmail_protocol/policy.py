@@ -49,8 +49,8 @@ HARD_DATA = 16 * MIB
 # A body whose type is not known yet, and the lines of a data block before its bytes.
 UNKNOWN_BODY = 64 * KIB
 MAILBOX_SIZE = 16 * MIB
-# A full mailbox on its way to its owner: a separator of 13 bytes stands between entries, and
-# none of them has less than 250 bytes.
+SMALLEST_ANNOUNCEMENT = 250
+# A full mailbox on its way to its owner: a separator of 13 bytes stands between entries.
 FULL_MAILBOX_ANSWER = MAILBOX_SIZE + MAILBOX_SIZE // 16
 
 MAX_FUTURE = timedelta(hours=24)

@@ -24,6 +24,11 @@ _SIGNATURE, _PUBLIC_KEY, _USER_ID, _PUBLIC_SUBKEY, _USER_ATTRIBUTE = 2, 6, 13, 1
 _KEY_BLOCK_TAGS = {_SIGNATURE, _PUBLIC_KEY, _USER_ID, _PUBLIC_SUBKEY, _USER_ATTRIBUTE}
 _SECRET_TAGS = {5, 7}
 _TEXT_SIGNATURE = 1
+# The most bits of each number of a public key, by its algorithm: RSA is modulus and exponent, DSA
+# p, q, g and y. A signature is checked in milliseconds then; an exponent of 16384 bits takes gpg
+# seconds. Keys on curves have sizes of their own.
+_RSA_BITS, _DSA_BITS = (16_384, 33), (4096, 512, 4096, 4096)
+_MOST_BITS: Final = {1: _RSA_BITS, 2: _RSA_BITS, 3: _RSA_BITS, 17: _DSA_BITS}
 _CREATED = 2
 
 
@@ -58,8 +63,20 @@ def parse_key_block(raw: bytes) -> KeyBlock:
     for tag, body in packets:
         if tag in (_PUBLIC_KEY, _PUBLIC_SUBKEY) and (len(body) < 6 or body[0] != 4):
             raise BadSignature("a key that is not of OpenPGP version 4")
+        if tag in (_PUBLIC_KEY, _PUBLIC_SUBKEY):
+            _check_numbers(body)
     primary = packets[0][1]
     return KeyBlock(_fingerprint(primary), _moment(primary[1:5]), raw)
+
+
+def _check_numbers(body: bytes) -> None:
+    """Refuse a key whose numbers are so large that each use of it is an attack."""
+    at = 6
+    for most in _MOST_BITS.get(body[5], ()):
+        bits = int.from_bytes(_exactly(body, at, 2), "big")
+        if bits > most:
+            raise BadSignature(f"a key with a number of {bits} bits")
+        at += 2 + (bits + 7) // 8
 
 
 def parse_text_signature(raw: bytes) -> TextSignature:

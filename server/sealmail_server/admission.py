@@ -24,6 +24,7 @@ from sealmail_protocol.policy import MAX_FUTURE_REPLICATED
 from sealmail_protocol.replies import Accepted, Pending, Verdict
 from sealmail_server.accounts import confirm, is_user
 from sealmail_server.candidates import Arrival, Candidate
+from sealmail_server.claims import make_room_for_claim
 from sealmail_server.limits import Limits
 from sealmail_server.mailboxes import (
     MailTerms,
@@ -134,7 +135,10 @@ def _admit_claim(view: WriteView, candidate: Candidate, given: Decision) -> _Out
             given.limits,
             otherwise=no_key(candidate),
         )
-    return _keep(view, candidate.entry(given.arrival), Standing.beats, given)
+    entry = candidate.entry(given.arrival)
+    if view.entry(entry.type, entry.key, entry.identity) is None:
+        make_room_for_claim(view, entry)
+    return _keep(view, entry, Standing.beats, given)
 
 
 def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:

@@ -160,6 +160,13 @@ class Config:
         "ten times as many at once. Beyond it answers are delayed, then the connection closed.",
         _at_least(1),
     )
+    memory_bytes: int = _setting(
+        256 * 1024**2,
+        "Memory for large bodies and answers under way, in all and for one source. Beyond it\n"
+        "they are answered FAILED; ordinary mail needs none of it.",
+        _at_least(1),
+    )
+    memory_bytes_by_source: int = _setting(64 * 1024**2, "", _at_least(1))
     quota_bytes: int = _setting(
         _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", _at_least(1)
     )

@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import TypeGuard
 
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.policy import HARD_TEXT_BODY, SMALLEST_ANNOUNCEMENT
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
 from sealmail_server.admission import (
     VERDICT_KEPT,
@@ -43,6 +45,8 @@ MAX_REFUSALS = 10_000
 TOMBSTONE_KEPT = timedelta(days=12)
 # Entries of a bundle decided in one unit of work; more would keep the writer from others.
 _SLICE = 64
+# No body has room for more blocks than this: the rest would be separators with nothing between.
+MAX_ENTRIES = HARD_TEXT_BODY // SMALLEST_ANNOUNCEMENT
 # A body up to this size costs less to examine than to hand to another thread.
 _SMALL = 8 * 1024
 # A key that changes under a claim more often than this is changed by somebody on purpose.
@@ -142,8 +146,7 @@ class Intake:
         judged, place, page = 0, 0, await self._waiting(awaits, 0)
         while page[1]:
             place, entries = page
-            for entry in entries:
-                judged += await self._judge_again(entry)
+            judged += await self._judge_page(entries)
             page = await self._waiting(awaits, place)
         return judged
 
@@ -169,11 +172,16 @@ class Intake:
         )
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
-        entries = list(split_bundle(lines))
+        entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
+        if len(entries) > MAX_ENTRIES:
+            error = InvalidBlock(Refusal.FORM, f"more than {MAX_ENTRIES} entries in one body")
+            return self.remember_refusal(_Entry(lines).digest, error)
         verdicts: list[Verdict] = []
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
             verdicts += await self._settle(part, arrival)
+            # Entries that are refused at once would never let others have their turn.
+            await asyncio.sleep(0)
         verdict = worst(tuple(verdicts))
         if len(entries) > 1:
             await self._keep_bundle_verdict(entries, verdict)
@@ -268,21 +276,31 @@ class Intake:
     async def _waiting(self, awaits: bytes, place: int) -> tuple[int, tuple[WaitingEntry, ...]]:
         return await self._store.read(lambda view: view.waiting(awaits, place))
 
-    async def _judge_again(self, waiting: WaitingEntry) -> bool:
-        """Decide anew; the verdict of an entry that no longer waits replaces its PENDING."""
-        arrival = arrival_of(waiting)
-        [entry] = await self._examine(waiting.key, [lines_of(waiting)], arrival)
-        entry = await self._verified(entry)
-        [verdict] = await self._commit([entry], arrival)
-        if not isinstance(verdict, Accepted | Refused):
-            return False
-        until = self._clock() + VERDICT_KEPT
+    async def _judge_page(self, page: tuple[WaitingEntry, ...]) -> int:
+        """Decide anew about a page in one unit of work: strangers can let thousands wait."""
+        judged = []
+        for waiting in page:
+            arrival = arrival_of(waiting)
+            [entry] = await self._examine(waiting.key, [lines_of(waiting)], arrival)
+            given = Decision(arrival, self._clock(), self._limits)
+            judged.append((waiting, await self._verified(entry), given))
 
-        def close(view: WriteView) -> bool:
-            view.put_verdict(StoredVerdict(waiting.digest, str(verdict), until))
-            return view.remove_waiting(waiting.digest)
+        def judge(view: WriteView) -> int:
+            return sum(
+                _close(view, waiting, _decide(view, entry, given), given.now)
+                for waiting, entry, given in judged
+            )
 
-        return await self._store.write(close)
+        try:
+            return await self._store.write(judge)
+        except StoreError:
+            raise
+        except Exception:  # one entry broke it: each is decided by itself
+            return sum([await self._judge_again(*each) for each in judged])
+
+    async def _judge_again(self, waiting: WaitingEntry, entry: _Entry, given: Decision) -> bool:
+        [verdict] = await self._commit([entry], given.arrival)
+        return await self._store.write(lambda view: _close(view, waiting, verdict, given.now))
 
     async def _keep_bundle_verdict(self, entries: list[_Lines], verdict: Verdict) -> None:
         """Let the whole bundle be asked for: its canonical form has no separators."""
@@ -315,6 +333,14 @@ def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:
         return admit(view, entry.candidate, given)
     except InvalidBlock as error:
         return _refusal(error)
+
+
+def _close(view: WriteView, waiting: WaitingEntry, verdict: Verdict, now: datetime) -> bool:
+    """Replace the PENDING of an entry that need not wait any more, and tell whether it was one."""
+    if not isinstance(verdict, Accepted | Refused):
+        return False
+    view.put_verdict(StoredVerdict(waiting.digest, str(verdict), now + VERDICT_KEPT))
+    return view.remove_waiting(waiting.digest)
 
 
 def _refusal(error: InvalidBlock | None) -> Verdict:

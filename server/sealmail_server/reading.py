@@ -1,7 +1,7 @@
 """What GET answers: the first type under a key that the visitor may read."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from functools import lru_cache
 
@@ -46,10 +46,11 @@ def join_entries(entries: tuple[StoredEntry, ...]) -> bytes:
 
 
 def whole_answer(entries: tuple[StoredEntry, ...]) -> bytes | None:
-    """Return the whole answer to a GET, unless it is in a file and comes in slices."""
+    """Return the whole answer to a GET, unless it is large and comes in slices."""
     data = entries[0].data
     if data is None:
-        return join_entries(entries)
+        small = sum(len(entry.header) for entry in entries) <= SLICE
+        return join_entries(entries) if small else None
     return entries[0].header + data.content if isinstance(data.content, bytes) else None
 
 
@@ -60,7 +61,8 @@ async def block_slices(entries: tuple[StoredEntry, ...]) -> AsyncIterator[bytes]
     """
     whole, data = whole_answer(entries), entries[0].data
     if whole is not None or data is None:
-        yield whole or b""
+        for piece in _text_slices(entries) if whole is None else (whole,):
+            yield piece
         return
     reader = await asyncio.to_thread(data.open)
     following = asyncio.ensure_future(asyncio.to_thread(reader.read, SLICE))
@@ -73,6 +75,18 @@ async def block_slices(entries: tuple[StoredEntry, ...]) -> AsyncIterator[bytes]
         # Whoever stops listening leaves a read that cannot be stopped.
         await asyncio.wait((following,))
         reader.close()
+
+
+def _text_slices(entries: tuple[StoredEntry, ...]) -> Iterator[bytes]:
+    """Cut a large text: who fetches it slowly costs no second copy of it."""
+    slice_ = bytearray()
+    for number, entry in enumerate(entries):
+        slice_ += _separator(entry) if number else b""
+        slice_ += entry.header
+        if len(slice_) >= SLICE:
+            yield bytes(slice_)
+            slice_.clear()
+    yield bytes(slice_) + _END
 
 
 def _what_fits(entries: tuple[StoredEntry, ...]) -> tuple[StoredEntry, ...]:

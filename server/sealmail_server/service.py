@@ -15,6 +15,7 @@ from sealmail_server.config import STORE_NAME, Config, Listen
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
 from sealmail_server.intake import Intake
+from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
 from sealmail_server.session import Services
@@ -115,6 +116,7 @@ class Server:
             guard=guard,
             requests=Allowance(Rate(rate, rate * _BURST_SECONDS)),
             failed_logins=Allowance(FAILED_LOGINS),
+            memory=MemoryBudget(config.memory_bytes, config.memory_bytes_by_source),
             clock=clock,
             stop=stop.set,
         )

@@ -12,6 +12,8 @@ from sealmail_net.link import PeerLink
 from sealmail_protocol import commands
 from sealmail_protocol.bodies import (
     BODY_ENDS,
+    FREE_BODY,
+    CrowdedBody,
     DataChunk,
     DataEnded,
     DataStarted,
@@ -30,6 +32,7 @@ from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
+from sealmail_server.memory import Crowded, MemoryBudget
 from sealmail_server.reading import block_slices, find_block, whole_answer
 from sealmail_server.sources import Allowance
 from sealmail_server.tls_identity import TlsIdentity
@@ -57,6 +60,7 @@ class Services:
     guard: ClockGuard
     requests: Allowance
     failed_logins: Allowance
+    memory: MemoryBudget
     clock: Callable[[], datetime]
     stop: Callable[[], None]
     steady_clock: Callable[[], float] = field(default=time.monotonic)
@@ -73,6 +77,7 @@ class Session:
         self.visitor = visitor
         self._link = link
         self._services = services
+        self._share = link.conversation.room = services.memory.share(visitor.source)
         self._open = True
         self._between_commands = False
 
@@ -120,9 +125,12 @@ class Session:
             # No room now, on disk or for verifying: the sender keeps the block and tries again.
             _log.error("%s", error)
             await self._answer(Word.FAILED)
+        finally:
+            self._share.release()
 
     async def _decline(self, command: Command) -> None:
         if isinstance(command, BodyCommand):
+            self._link.conversation.skip_body()
             await self._pass_over_body()
         await self._answer(Word.FAILED)
 
@@ -240,6 +248,9 @@ class Session:
             await self._send_block(entries)
 
     async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
+        size = sum(len(entry.header) for entry in entries)
+        if size > FREE_BODY and not self._share.take(size):
+            raise Crowded(self.visitor.source)
         whole = whole_answer(entries)
         if whole is not None:
             self._link.write(whole)
@@ -294,6 +305,8 @@ class Session:
             case OversizedBody():
                 _log.info("%s: a body of %d bytes is too large", command, event.size)
                 return None
+            case CrowdedBody():
+                raise Crowded(self.visitor.source)
             case _:
                 raise ProtocolError("the connection ended where a body belongs")
         _log.info("%s: %s", command, verdict)

@@ -3,7 +3,9 @@
 import pytest
 
 from sealmail_protocol.bodies import (
+    FREE_BODY,
     BodyReader,
+    CrowdedBody,
     DataChunk,
     DataEnded,
     DataStarted,
@@ -126,3 +128,62 @@ def test_padding_is_no_part_of_a_body_unless_signed() -> None:
     )
     lines = (b"Padding: gone", *signed, b"NextClaim", b"padding: gone", *signed)
     assert feed(BodyReader(), *lines, b"ENDBLOCK") == [TextBody((*signed, b"NextClaim", *signed))]
+
+
+class CountedRoom:
+    """So many bytes of room, and how many of them are taken."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.taken = 0
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes more, or none of them."""
+        if self.taken + size > self.size:
+            return False
+        self.taken += size
+        return True
+
+    def release(self) -> None:
+        """Give back all."""
+        self.taken = 0
+
+
+MAIL = b"Type: message-announcement"
+
+
+def test_an_ordinary_body_asks_for_no_room() -> None:
+    """Where all room is used up, mail of everyday size is kept all the same."""
+    (event,) = feed(BodyReader(room=CountedRoom(0)), MAIL, *[LONG] * 7, b"EndBlock")
+    assert isinstance(event, TextBody)
+
+
+def test_a_large_body_is_thrown_away_where_there_is_no_room_and_gives_back_what_it_had() -> None:
+    """It is read to its end, and holds nothing from the line on for which there was no room."""
+    room = CountedRoom(3 * FREE_BODY)
+    reader = BodyReader(room=room)
+    feed(reader, MAIL, LONG, times=30)
+    assert room.taken == 3 * FREE_BODY
+    feed(reader, LONG, times=10)
+    assert room.taken == 0
+    assert feed(reader, LONG, b"EndBlock") == [CrowdedBody()]
+
+
+def test_short_lines_weigh_what_they_cost_in_memory() -> None:
+    """A body of empty lines is small on the wire only."""
+    reader = BodyReader(room=CountedRoom(0))
+    assert feed(reader, MAIL, b"x", times=FREE_BODY // 32) == []
+    assert feed(reader, b"EndBlock") == [CrowdedBody()]
+
+
+def test_a_body_that_is_skipped_is_not_kept_and_its_data_are_still_counted() -> None:
+    """Whoever passes a body over must know where it ends."""
+    room = CountedRoom(100 * FREE_BODY)
+    reader = BodyReader(room=room)
+    reader.skip()
+    feed(reader, MAIL, LONG, times=100)
+    assert room.taken == 0
+    assert feed(reader, b"EndBlock") == [TextBody(())]
+    reader = BodyReader(room=room)
+    reader.skip()
+    assert feed(reader, b"Type: data", b"Data: 5") == [DataStarted((), 5)]
