@@ -36,7 +36,7 @@ from sealmail_protocol.keys import KeyId
     "servers",
     type=SERVER,
     multiple=True,
-    help="Where to look up keys that are not known yet, one after the other; without it, the "
+    help="Where to look up keys that are not known yet, each one if repeated; without it, the "
     "home server.",
 )
 @click.option("--subject", default="", help="The subject line.")
