@@ -18,7 +18,7 @@ def outbox(context: click.Context, retry: bool, as_json: bool) -> None:
     """Show the messages that were written here and what became of them."""
     with desk_of(context, alone=retry) as desk:
         if retry:
-            asyncio.run(Sender(desk).work())
+            asyncio.run(Sender(desk).work(hurry=True))
         messages = desk.outbox.all()
         show([message_row(one) for one in messages], as_json, lambda: tell_messages(messages))
 
