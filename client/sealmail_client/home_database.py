@@ -147,6 +147,7 @@ CREATE TABLE outgoing_taken (          -- which server holds which data block
     server TEXT NOT NULL,
     PRIMARY KEY (message, position, server)
 ) STRICT;
+ALTER TABLE incoming ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0;  -- the user asked for it
 ALTER TABLE capability ADD COLUMN ahead INTEGER NOT NULL DEFAULT 0;  -- seconds, of our clock
 """
 
