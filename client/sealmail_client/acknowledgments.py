@@ -40,7 +40,7 @@ async def acknowledge(desk: Desk, message: ArrivingMessage) -> str | None:
 
 
 async def _made(desk: Desk, message: ArrivingMessage, due: DueAcknowledgment) -> Acknowledgment:
-    date = desk.clock()
+    date = desk.servers.moment()
     challenge = acknowledgment_challenge(date, due.secret)
     stamp = await mint_watched(challenge, _POLICY.server_stamp, "acknowledging", desk.watcher)
     block = make_acknowledgment(date, stamp, due.secret)

@@ -84,6 +84,14 @@ class Addressing:
             held = self._usable(key_id)
         return Addressee(address_in(held.user_id) or str(key_id), key_id, held.user_id)
 
+    async def refresh(self, key_id: KeyId) -> None:
+        """Fetch the announcement of a key again, whatever its age; what is held may stay."""
+        held = self._desk.correspondents.announcement(key_id)
+        try:
+            await self._announced(key_id, self._search(self._ways(held, "", ())), renew=True)
+        except NetworkError as error:
+            self.doubts.append(str(error))
+
     # Keys that are known.
 
     async def _renew(

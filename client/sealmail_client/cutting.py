@@ -69,18 +69,36 @@ def read_piece(sealed: Path, piece: Piece) -> bytes:
     return data
 
 
+class Joiner:
+    """Writes pieces behind each other into a file, as they come."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._whole = DataKeyHasher()
+        target.unlink(missing_ok=True)
+
+    def append(self, piece: PieceFile) -> None:
+        """Take the next piece; one that is missing or does not fit its key is a ``BadPiece``."""
+        with self._target.open("ab") as sink:
+            _append(piece, self._whole, sink)
+
+    def finish(self, message_hash: BlockKey) -> None:
+        """Check the whole; the file is gone if it is not what was announced."""
+        if self._whole.key() != message_hash:
+            self._target.unlink(missing_ok=True)
+            raise BadMessage("its pieces together do not fit the MessageHash")
+
+
 def join(pieces: Iterable[PieceFile], message_hash: BlockKey, target: Path) -> None:
     """Write the pieces behind each other into ``target``, which is whole or gone afterwards.
 
     A piece that is missing or does not fit its key is a ``BadPiece`` with that key.
     """
-    whole = DataKeyHasher()
+    joiner = Joiner(target)
     try:
-        with target.open("wb") as sink:
-            for piece in pieces:
-                _append(piece, whole, sink)
-        if whole.key() != message_hash:
-            raise BadMessage("its pieces together do not fit the MessageHash")
+        for piece in pieces:
+            joiner.append(piece)
+        joiner.finish(message_hash)
     except BaseException:
         target.unlink(missing_ok=True)
         raise

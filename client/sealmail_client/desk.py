@@ -131,12 +131,16 @@ def open_desk(
     clock: Clock = utc_now,
     watcher: Watcher | None = None,
     ask: Callable[[], str | None] = ask_passphrase,
+    patience: float = 0.0,
 ) -> Iterator[Desk]:
-    """Open a home; ``alone`` keeps other programs from working in it at the same time."""
+    """Open a home; ``alone`` keeps other programs from working in it at the same time.
+
+    One that works there already is waited for up to ``patience`` seconds.
+    """
     settings = home.load()
     with ExitStack() as stack:
         if alone:
-            stack.enter_context(home.locked())
+            stack.enter_context(home.locked(patience))
         desk = Desk(home, settings, HomeDatabase(home.database), clock, watcher or Nobody(), ask)
         stack.callback(desk.put_away)
         yield desk

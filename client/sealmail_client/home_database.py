@@ -138,8 +138,21 @@ CREATE TABLE former_terms (
 ) STRICT;
 """
 
+_TRIES = """
+ALTER TABLE outgoing_recipient ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;  -- that failed
+ALTER TABLE outgoing_recipient ADD COLUMN next_try TEXT;  -- not before this; NULL is at once
+CREATE TABLE outgoing_taken (          -- which server holds which data block
+    message INTEGER NOT NULL REFERENCES outgoing ON DELETE CASCADE,
+    position INTEGER NOT NULL,
+    server TEXT NOT NULL,
+    PRIMARY KEY (message, position, server)
+) STRICT;
+ALTER TABLE incoming ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0;  -- the user asked for it
+ALTER TABLE capability ADD COLUMN ahead INTEGER NOT NULL DEFAULT 0;  -- seconds, of our clock
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import Acknowledgment, MessageAnnouncement
@@ -22,15 +23,26 @@ LOOK_BACK = timedelta(days=4)
 FULL_GET_EVERY = timedelta(days=1)
 
 
+class NoSuchArrival(ClientError):
+    """No message with this number waits to be fetched: `sealmail fetch` lists those that do."""
+
+    exit_code = 21
+
+
 class Step(StrEnum):
     """How far an arriving message has come."""
 
     UNDERPAID = "underpaid"
+    LARGE = "large"
     ANNOUNCED = "announced"
     FETCHED = "fetched"
     FILED = "filed"
     ENDED = "ended"
     REFUSED = "refused"
+
+
+# What waits for its blocks, its sender's key or the user's word.
+WAITING = (Step.UNDERPAID, Step.LARGE, Step.ANNOUNCED, Step.FETCHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class ArrivingMessage:
     reason: str
     mail: int | None
     due: DueAcknowledgment | None
+    wanted: bool = False
 
 
 class Inbox:
@@ -119,6 +132,17 @@ class Inbox:
         )
         return tuple(map(_arriving, rows))
 
+    def want(self, number: int) -> None:
+        """Note that the user asked for a message that waits, whatever its size and price."""
+        waiting = {one.number for one in self.at(*WAITING, Step.REFUSED)}
+        if number not in waiting:
+            raise NoSuchArrival(f"no message {number} waits: `sealmail fetch` lists those that do")
+        self._database.write(
+            "UPDATE incoming SET state = ?, reason = '', wanted = 1 WHERE id = ?",
+            Step.ANNOUNCED,
+            number,
+        )
+
     def record_step(self, number: int, step: Step, reason: str = "") -> None:
         """Record how far a message has come, and why not further."""
         self._database.write(
@@ -177,6 +201,7 @@ def _arriving(row: sqlite3.Row) -> ArrivingMessage:
         reason=row["reason"],
         mail=row["mail"],
         due=_due(row),
+        wanted=bool(row["wanted"]),
     )
 
 

@@ -37,7 +37,8 @@ class Forwarded:
 class Letter:
     """Everything that is signed and sealed together.
 
-    ``own_key`` is the sender's key-announcement, so that a stranger need not look for it.
+    ``own_key`` is the sender's key-announcement, so that a stranger need not look for it;
+    ``padded``: its size is to tell little.
     """
 
     header: Header
@@ -47,6 +48,7 @@ class Letter:
     own_key: bytes | None = None
     attachments: tuple[Attachment, ...] = ()
     forwarded: Forwarded | None = None
+    padded: bool = False
 
     @property
     def source_files(self) -> tuple[Path, ...]:

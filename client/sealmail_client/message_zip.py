@@ -2,7 +2,7 @@
 
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -13,6 +13,7 @@ from sealmail_client.attachment_names import distinct_names, numbered
 from sealmail_client.errors import BadMessage, CannotSeal, NoSuchAttachment, SourceChanged
 from sealmail_client.headers import MAX_HEADER_BYTES, Header, parse_header
 from sealmail_client.letters import AckFile, Forwarded, Letter
+from sealmail_client.padding import padded_size
 from sealmail_client.safe_files import create_private
 from sealmail_client.zip_entries import MAX_ENTRIES, Entry, ZipEntries
 from sealmail_protocol.keys import KEY_BYTES, KeyId
@@ -32,6 +33,9 @@ _ENTRY_TIME: Final = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _PRIVATE_FILE = 0o100600
 _CHUNK = 256 * 1024
+# Ignored by every reader; the sizes are those of the ZIP format where no entry is huge.
+_PADDING = "PADDING.BIN"
+_ENTRY, _DIRECTORY_ENTRY, _DIRECTORY_END = 30 + 16, 46, 22
 
 
 def write_zip(letter: Letter, stream: BinaryIO) -> None:
@@ -47,14 +51,29 @@ def zip_chunks(letter: Letter) -> Iterator[bytes]:
     read is ``SourceChanged``.
     """
     sink = _Sink()
+    names: list[str] = []
     # Only a sink that cannot seek makes the library write sizes behind each entry.
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:
         for part in _parts(letter):
-            with archive.open(part.info(), "w") as target:
-                for chunk in part.chunks():
-                    target.write(chunk)
-                    yield from sink.take()
+            yield from _entry_chunks(archive, part, sink)
+            names.append(part.name)
+        if letter.padded:
+            yield from _entry_chunks(archive, _Part(_PADDING, _padding(sink.written, names)), sink)
     yield from sink.take()
+
+
+def _entry_chunks(archive: zipfile.ZipFile, part: "_Part", sink: "_Sink") -> Iterator[bytes]:
+    with archive.open(part.info(), "w") as target:
+        for chunk in part.chunks():
+            target.write(chunk)
+            yield from sink.take()
+
+
+def _padding(written: int, names: Sequence[str]) -> int:
+    """Return how many bytes fill a ZIP up, of which so many are written with these names."""
+    directory = sum(_DIRECTORY_ENTRY + len(name.encode()) for name in (*names, _PADDING))
+    whole = written + _ENTRY + len(_PADDING) + directory + _DIRECTORY_END
+    return padded_size(whole) - whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +165,10 @@ def open_letter(zip_file: Path) -> OpenedLetter:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An entry to be written, from memory or from a file."""
+    """An entry to be written, from memory or from a file; a number stands for so many zeros."""
 
     name: str
-    content: bytes | Path
+    content: bytes | Path | int
 
     def info(self) -> zipfile.ZipInfo:
         info = zipfile.ZipInfo(self.name, _ENTRY_TIME)
@@ -158,6 +177,8 @@ class _Part:
         # The library decides by the size whether an entry needs Zip64.
         if isinstance(self.content, Path):
             info.file_size = _size_of(self.content)
+        elif isinstance(self.content, int):
+            info.file_size = self.content
         else:
             info.file_size = len(self.content)
         return info
@@ -165,6 +186,10 @@ class _Part:
     def chunks(self) -> Iterator[bytes]:
         if isinstance(self.content, bytes):
             yield self.content
+            return
+        if isinstance(self.content, int):
+            for start in range(0, self.content, _CHUNK):
+                yield bytes(min(_CHUNK, self.content - start))
             return
         left = _size_of(self.content)
         try:
@@ -185,9 +210,11 @@ class _Sink:
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
+        self.written = 0
 
     def write(self, data: bytes, /) -> int:
         self._chunks.append(bytes(data))
+        self.written += len(data)
         return len(data)
 
     def flush(self) -> None:

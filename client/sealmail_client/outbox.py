@@ -34,25 +34,35 @@ class Stage(StrEnum):
     SENT = "sent"
     ACKNOWLEDGED = "acknowledged"
     EXPIRED = "expired"
+    CANCELLED = "cancelled"
 
 
+_GIVEN_UP = frozenset({Stage.EXPIRED, Stage.CANCELLED})
 # Each stage may be recorded again, since each step may be repeated.
 MOVES: dict[Stage, frozenset[Stage]] = {
-    Stage.COMPOSED: frozenset({Stage.COMPOSED, Stage.SEALED, Stage.EXPIRED}),
-    Stage.SEALED: frozenset({Stage.SEALED, Stage.STAMPED, Stage.EXPIRED}),
+    Stage.COMPOSED: frozenset({Stage.COMPOSED, Stage.SEALED, *_GIVEN_UP}),
+    Stage.SEALED: frozenset({Stage.SEALED, Stage.STAMPED, *_GIVEN_UP}),
     # A demand that has climbed is stamped again.
-    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.SENT, Stage.EXPIRED}),
+    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.SENT, *_GIVEN_UP}),
     Stage.SENT: frozenset({Stage.SENT, Stage.ACKNOWLEDGED, Stage.EXPIRED}),
     Stage.ACKNOWLEDGED: frozenset({Stage.ACKNOWLEDGED}),
     Stage.EXPIRED: frozenset({Stage.EXPIRED}),
+    Stage.CANCELLED: frozenset({Stage.CANCELLED}),
 }
-ENDED = frozenset({Stage.ACKNOWLEDGED, Stage.EXPIRED})
+UNSENT = (Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
+ENDED = frozenset({Stage.ACKNOWLEDGED, *_GIVEN_UP})
 
 
 class NoSuchMessage(ClientError):
     """There is no message with this number in the outbox: `sealmail outbox` shows them."""
 
     exit_code = 21
+
+
+class TooLate(ClientError):
+    """A message that has left, or has ended, cannot be cancelled."""
+
+    exit_code = 40
 
 
 class OutOfOrder(Exception):
@@ -82,6 +92,12 @@ class OutgoingRecipient:
     server: str | None
     sent: datetime | None
     acknowledged: datetime | None
+    tries: int = 0
+    next_try: datetime | None = None
+
+    def due(self, now: datetime) -> bool:
+        """Return whether the time has come to send, or to try again."""
+        return self.next_try is None or self.next_try <= now
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +118,18 @@ class OutgoingMessage:
         """Return whether nothing is left to do for anybody."""
         return all(recipient.stage in ENDED for recipient in self.recipients)
 
+    @property
+    def withdrawn(self) -> bool:
+        """Return whether the message was cancelled before it left for anybody."""
+        return all(recipient.stage is Stage.CANCELLED for recipient in self.recipients)
+
     def at(self, *stages: Stage) -> tuple[OutgoingRecipient, ...]:
         """Return the recipients who are at one of these stages."""
         return tuple(recipient for recipient in self.recipients if recipient.stage in stages)
+
+    def recipient(self, key_id: KeyId) -> OutgoingRecipient:
+        """Return the recipient with this key."""
+        return next(one for one in self.recipients if one.key_id == key_id)
 
 
 class Outbox:
@@ -113,8 +138,8 @@ class Outbox:
     def __init__(self, database: HomeDatabase) -> None:
         self._database = database
 
-    def add(self, draft: Draft, now: datetime) -> int:
-        """Store what is to be sent, and return its number."""
+    def add(self, draft: Draft, now: datetime, not_before: datetime | None = None) -> int:
+        """Store what is to be sent, and return its number; it leaves ``not_before`` a time."""
         with self._database.unit():
             number = self._database.write(
                 "INSERT INTO outgoing (composed, draft) VALUES (?, ?)",
@@ -123,12 +148,13 @@ class Outbox:
             )
             for addressee in draft.addressees:
                 self._database.write(
-                    "INSERT INTO outgoing_recipient (message, key_id, address, state)"
-                    " VALUES (?, ?, ?, ?)",
+                    "INSERT INTO outgoing_recipient (message, key_id, address, state, next_try)"
+                    " VALUES (?, ?, ?, ?, ?)",
                     number,
                     addressee.key_id.hex,
                     addressee.address,
                     Stage.COMPOSED,
+                    None if not_before is None else format_date(not_before),
                 )
         return number
 
@@ -140,7 +166,7 @@ class Outbox:
         """Return the messages for which something is left to do, oldest first."""
         rows = self._database.rows(
             "SELECT * FROM outgoing WHERE NOT filed OR EXISTS (SELECT 1 FROM outgoing_recipient"
-            " WHERE message = id AND state NOT IN (?, ?)) ORDER BY id",
+            " WHERE message = id AND state NOT IN (?, ?, ?)) ORDER BY id",
             *ENDED,
         )
         return tuple(map(self._message, rows))
@@ -181,13 +207,33 @@ class Outbox:
                 self._move(number, key_id, Stage.SEALED, ack_key=ack_key.hex, reason="")
 
     def record_data_stamp(self, number: int, position: int, header: DataHeader) -> None:
-        """Record the lines of one data block."""
+        """Record the lines of one data block; whoever took it with others has another block."""
+        with self._database.unit():
+            self._database.write(
+                "DELETE FROM outgoing_taken WHERE message = ? AND position = ?", number, position
+            )
+            self._database.write(
+                "UPDATE outgoing_data SET header = ? WHERE message = ? AND position = ?",
+                join_lines(header.lines),
+                number,
+                position,
+            )
+
+    def record_taken(self, number: int, position: int, server: str) -> None:
+        """Record that a server holds a data block: it is not sent there again."""
         self._database.write(
-            "UPDATE outgoing_data SET header = ? WHERE message = ? AND position = ?",
-            join_lines(header.lines),
+            "INSERT OR IGNORE INTO outgoing_taken (server, message, position) VALUES (?, ?, ?)",
+            server,
             number,
             position,
         )
+
+    def taken(self, number: int, server: str) -> frozenset[int]:
+        """Return the positions of the data blocks that a server holds."""
+        rows = self._database.rows(
+            "SELECT position FROM outgoing_taken WHERE message = ? AND server = ?", number, server
+        )
+        return frozenset(row["position"] for row in rows)
 
     def record_stamped(
         self, number: int, key_id: KeyId, announcement: MessageAnnouncement
@@ -202,11 +248,15 @@ class Outbox:
         with self._database.unit():
             self._move(number, key_id, Stage.SENT, server=server, sent=format_date(now), reason="")
 
-    def record_trouble(self, number: int, key_id: KeyId, reason: str) -> None:
-        """Record why the last try failed; the stage stays as it is."""
+    def record_trouble(
+        self, number: int, key_id: KeyId, reason: str, next_try: datetime | None = None
+    ) -> None:
+        """Record why a try failed and when the next may be; the stage stays as it is."""
         self._database.write(
-            "UPDATE outgoing_recipient SET reason = ? WHERE message = ? AND key_id = ?",
+            "UPDATE outgoing_recipient SET reason = ?, tries = tries + 1, next_try = ?"
+            " WHERE message = ? AND key_id = ?",
             reason,
+            None if next_try is None else format_date(next_try),
             number,
             key_id.hex,
         )
@@ -222,13 +272,22 @@ class Outbox:
         """Record that a copy is among the sent mail."""
         self._database.write("UPDATE outgoing SET filed = 1 WHERE id = ?", number)
 
+    def cancel(self, number: int, now: datetime) -> OutgoingMessage:
+        """End a message for everybody it has not left for; ``TooLate`` if there is nobody."""
+        unsent = self.one(number).at(*UNSENT)
+        if not unsent:
+            raise TooLate(f"message {number} has left or has ended: nothing can be called back")
+        reason = f"cancelled on {format_date(now)}"
+        with self._database.unit():
+            for recipient in unsent:
+                self._move(number, recipient.key_id, Stage.CANCELLED, reason=reason)
+        return self.one(number)
+
     def expire(self, now: datetime) -> None:
-        """End what no server keeps any more."""
+        """End what was tried long enough, and what no server keeps any more."""
         for message in self.unfinished():
-            age = now - (message.date or message.composed)
             for recipient in message.recipients:
-                limit = ACK_LIFETIME if recipient.stage is Stage.SENT else LIFETIME
-                if recipient.stage not in ENDED and age >= limit:
+                if recipient.stage not in ENDED and now >= _end_of(message, recipient):
                     reason = recipient.reason or "not acknowledged in time"
                     with self._database.unit():
                         self._move(message.number, recipient.key_id, Stage.EXPIRED, reason=reason)
@@ -272,6 +331,13 @@ class Outbox:
         )
 
 
+def _end_of(message: OutgoingMessage, recipient: OutgoingRecipient) -> datetime:
+    """Return when to give up; the announcement may be younger than the message."""
+    if recipient.stage is Stage.SENT and recipient.announcement is not None:
+        return recipient.announcement.date + ACK_LIFETIME
+    return message.composed + LIFETIME
+
+
 def _block(row: sqlite3.Row) -> OutgoingBlock:
     header = None if row["header"] is None else parse_data_header(split_lines(row["header"]))
     return OutgoingBlock(row["position"], BlockKey.from_hex(row["key"]), row["size"], header)
@@ -288,6 +354,8 @@ def _recipient(row: sqlite3.Row) -> OutgoingRecipient:
         server=row["server"],
         sent=_date(row["sent"]),
         acknowledged=_date(row["acknowledged"]),
+        tries=row["tries"],
+        next_try=_date(row["next_try"]),
     )
 
 

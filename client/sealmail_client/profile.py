@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from sealmail_client.settings import (
     auth_file_name,
     settings_version,
 )
+
+_LOOK_AGAIN = 0.05
 
 
 class NoProfile(HomeUnusable):
@@ -38,20 +41,30 @@ class BadProfile(HomeUnusable):
 
 
 @contextmanager
-def lock_directory(path: Path) -> Iterator[None]:
-    """Hold the lock of a directory, which is made if need be; ``ProfileInUse`` if it is held."""
+def lock_directory(path: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold the lock of a directory, which is made if need be.
+
+    ``ProfileInUse`` if it is still held after ``patience`` seconds.
+    """
     make_private(path)
     handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    end = time.monotonic() + patience
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ProfileInUse(
-                f"another sealmail works in {path}: wait until it is done"
-            ) from None
+        while not _locked(handle):
+            if time.monotonic() >= end:
+                raise ProfileInUse(f"another sealmail works in {path}: wait until it is done")
+            time.sleep(_LOOK_AGAIN)
         yield
     finally:
         os.close(handle)
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +118,9 @@ class Home:
         return make_private(self.path / "mail")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other programs out of the directory; ``ProfileInUse`` if one is in it."""
-        with lock_directory(self.path):
+    def locked(self, patience: float = 0.0) -> Iterator[None]:
+        """Keep other programs out of the directory; ``ProfileInUse`` if one stays in it."""
+        with lock_directory(self.path, patience):
             yield
 
     def load(self) -> Settings:

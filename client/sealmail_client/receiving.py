@@ -13,7 +13,7 @@ from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
 from sealmail_client.correspondents import KnownKey
-from sealmail_client.cutting import PIECE_SIZE, PieceFile, join
+from sealmail_client.cutting import PIECE_SIZE, Joiner, PieceFile
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
     BadKey,
@@ -26,7 +26,7 @@ from sealmail_client.errors import (
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.gpg_status import SignatureCheck
 from sealmail_client.headers import Header, address_in
-from sealmail_client.inbox import ArrivingMessage, DueAcknowledgment, Step
+from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.posting import Peer
@@ -42,6 +42,8 @@ from sealmail_verify import Undecided
 _SEALED_NAME = "sealed.pgp"
 # A block lies on disk three times for a moment: alone, joined with the others, and opened.
 _ROOM_FOR_A_BLOCK = 3 * PIECE_SIZE
+# Who wrote is known when a mail is open, and not before: what is larger waits for a word.
+MAX_UNASKED = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +65,23 @@ class Receiver:
         self._filed: list[int] = []
         self._refused: list[int] = []
 
-    async def visit(self, peer: Peer, *, everything: bool = False) -> Arrivals:
+    async def visit(
+        self, peer: Peer, *, everything: bool = False, wanted: Sequence[int] = ()
+    ) -> Arrivals:
         """Bring home what the logged-in server ``peer`` has for us.
 
-        ``everything`` asks for all mail again, and fetches what was stamped below our price or
-        refused before.
+        ``everything`` asks for all mail again, and fetches what is too large, was stamped below
+        our price or refused before; ``wanted`` are the numbers of such messages.
         """
         await self._sweep()
-        if everything:
-            for message in self._desk.inbox.at(Step.UNDERPAID, Step.REFUSED):
-                self._desk.inbox.record_step(message.number, Step.ANNOUNCED)
+        for number in wanted:
+            self._desk.inbox.want(number)
         for mailbox in self._desk.terms.mailboxes:
             await self._ask(peer, mailbox, everything=everything)
+        if everything:
+            for message in self._desk.inbox.at(*WAITING, Step.REFUSED):
+                if message.step is not Step.FETCHED:
+                    self._desk.inbox.want(message.number)
         for message in self._desk.inbox.at(Step.ANNOUNCED):
             await self._fetch(peer, message)
         for message in self._desk.inbox.at(Step.FETCHED):
@@ -85,7 +92,7 @@ class Receiver:
                 self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
         inbox = self._desk.inbox
         refused = tuple(one for one in inbox.at(Step.REFUSED) if one.number in self._refused)
-        waiting = inbox.at(Step.ANNOUNCED, Step.FETCHED, Step.UNDERPAID)
+        waiting = inbox.at(*WAITING)
         return Arrivals(tuple(self._filed), waiting, refused, tuple(self._doubts))
 
     # Which messages there are.
@@ -100,13 +107,10 @@ class Receiver:
         for entry in found:
             if isinstance(entry.block, MessageAnnouncement):
                 newest = max(newest or entry.block.date, entry.block.date)
-                step = self._first_step(entry.bits, len(entry.block.stamp.nonces), everything)
+                paid = desk.terms.paid_by(entry.bits, len(entry.block.stamp.nonces))
+                step = Step.ANNOUNCED if paid else Step.UNDERPAID
                 desk.inbox.add(entry.block, entry.bits, step)
         desk.inbox.note_asked(mailbox, newest, now, full=since is None)
-
-    def _first_step(self, bits: int, nonces: int, everything: bool) -> Step:
-        paid = self._desk.terms.paid_by(bits, nonces)
-        return Step.ANNOUNCED if paid or everything else Step.UNDERPAID
 
     # Their bytes.
 
@@ -118,16 +122,15 @@ class Receiver:
             reason = f"its {len(keys)} blocks may be too large for a disk with {free} free bytes"
             self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
             return
-        with self._desk.watcher.task(f"fetching a mail of {len(keys)} blocks") as report:
-            for position, key in enumerate(keys):
-                # The first that is missing ends the try: a list of thousands that nobody ever
-                # stored must not cost a question for each, again and again.
-                if not await self._fetch_block(peer, key, directory / key.hex):
-                    self._wait_for_blocks(message, position)
-                    return
-                report((position + 1) / len(keys))
+        limit = None if message.wanted else MAX_UNASKED
+        if limit is not None and len(keys) * PIECE_SIZE > limit:
+            self._leave_large(message)
+            return
         try:
-            await asyncio.to_thread(self._join, message, directory)
+            complete = await self._gather(peer, message, directory, limit)
+            if not complete:
+                return
+            await asyncio.to_thread(sync_file, directory / _SEALED_NAME)
         except BadPiece as error:
             # Damaged on our disk: fetched again at the next visit.
             (directory / error.key.hex).unlink(missing_ok=True)
@@ -138,6 +141,47 @@ class Receiver:
             self._desk.inbox.record_step(message.number, Step.FETCHED)
             for key in keys:
                 (directory / key.hex).unlink(missing_ok=True)
+
+    async def _gather(
+        self, peer: Peer, message: ArrivingMessage, directory: Path, limit: int | None
+    ) -> bool:
+        """Fetch the blocks in turn; each is hashed and joined while the next one comes.
+
+        ``False`` if one is missing or they are more than ``limit`` together; why is recorded.
+        """
+        keys, size = message.announcement.data_blocks, 0
+        joiner = Joiner(directory / _SEALED_NAME)
+        joining: asyncio.Task[None] | None = None
+        try:
+            with self._desk.watcher.task(f"fetching a mail of {len(keys)} blocks") as report:
+                for position, key in enumerate(keys):
+                    path = directory / key.hex
+                    # The first that is missing ends the try: a list of thousands that nobody
+                    # ever stored must not cost a question for each, again and again.
+                    if not await self._fetch_block(peer, key, path):
+                        self._wait_for_blocks(message, position)
+                        return False
+                    size += path.stat().st_size
+                    if limit is not None and size > limit:
+                        self._leave_large(message)
+                        return False
+                    if joining is not None:
+                        await joining
+                    joining = asyncio.create_task(
+                        asyncio.to_thread(joiner.append, PieceFile(key, path))
+                    )
+                    report((position + 1) / len(keys))
+        finally:
+            if joining is not None:
+                await joining
+        joiner.finish(message.announcement.message_hash)
+        return True
+
+    def _leave_large(self, message: ArrivingMessage) -> None:
+        """Let a large mail lie until the user asks for it."""
+        reason = f"it may have more than {MAX_UNASKED // 1024**2} MiB"
+        self._desk.inbox.record_step(message.number, Step.LARGE, reason)
+        shutil.rmtree(self._directory(message), ignore_errors=True)
 
     def _wait_for_blocks(self, message: ArrivingMessage, present: int) -> None:
         """Wait for the rest of a message as long as servers may still get it."""
@@ -170,12 +214,6 @@ class Receiver:
             return False
         await asyncio.to_thread(partial.replace, target)
         return True
-
-    def _join(self, message: ArrivingMessage, directory: Path) -> None:
-        pieces = [PieceFile(key, directory / key.hex) for key in message.announcement.data_blocks]
-        target = directory / _SEALED_NAME
-        join(pieces, message.announcement.message_hash, target)
-        sync_file(target)
 
     # What they say, and who says it.
 
@@ -302,7 +340,7 @@ class Receiver:
 
     async def _sweep(self) -> None:
         """Remove what a program that was stopped left of messages that are done."""
-        open_messages = self._desk.inbox.at(Step.UNDERPAID, Step.ANNOUNCED, Step.FETCHED)
+        open_messages = self._desk.inbox.at(*WAITING)
         names = {str(message.number) for message in open_messages}
         for directory in self._desk.home.incoming.iterdir():
             if directory.name not in names:

@@ -7,22 +7,30 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from sealmail_client.cutting import Piece, read_piece
+from sealmail_client.addressing import Addressing
+from sealmail_client.data_blocks import DataBlocks, outdated
 from sealmail_client.desk import Desk
 from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
-from sealmail_client.outbox import OutgoingBlock, OutgoingMessage, OutgoingRecipient, Stage
+from sealmail_client.outbox import (
+    UNSENT,
+    OutgoingBlock,
+    OutgoingMessage,
+    OutgoingRecipient,
+    Stage,
+)
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
+from sealmail_client.quotes import TooDear, asked_by
+from sealmail_client.retrying import next_try
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
 from sealmail_pow import Difficulty, estimate
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
-from sealmail_protocol.compose import make_announcement, make_data_header
+from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.keys import BlockKey, mailbox_key
-from sealmail_protocol.policy import BLOCK_POLICY
-from sealmail_protocol.stamps import data_challenge_prefix, message_challenge
+from sealmail_protocol.stamps import message_challenge
 
 # A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
 MAX_CLIMB = 12
@@ -30,12 +38,6 @@ MAX_CLIMB = 12
 MAX_HASHES = 2.0**36
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
-
-
-class TooDear(ClientError):
-    """The recipient asks for a stamp that nobody can mint: ask for a lower price."""
-
-    exit_code = 7
 
 
 class Sender:
@@ -51,49 +53,62 @@ class Sender:
         self._desk = desk
         self._dice = dice or random.SystemRandom()
         self._random_bytes = random_bytes
-        # Which data each server has taken from us: recipients who share one share the data.
-        self._taken: set[tuple[ServerAddress, BlockKey]] = set()
 
-    async def work(self) -> None:
-        """Bring every message as far as it can get now; with a revoked key, nothing moves."""
+    async def work(self, *, hurry: bool = False) -> None:
+        """Bring every message as far as it can get now; with a revoked key, nothing moves.
+
+        What failed waits for its next try, and what is held back for its time, unless in a
+        ``hurry``.
+        """
         self._desk.outbox.expire(self._desk.clock())
         if self._desk.own_blocks.revoked:
             return
         await asyncio.to_thread(self._sweep, self._ended_directories())
         for message in self._desk.outbox.unfinished():
-            await self.advance(message.number)
+            await self.advance(message.number, hurry=hurry)
 
-    async def advance(self, number: int) -> OutgoingMessage:
+    async def advance(self, number: int, *, hurry: bool = False) -> OutgoingMessage:
         """Bring one message as far as it can get now; what fails is noted with it."""
         self._desk.require_valid_key()
+        now = self._desk.clock()
         for stage, step in (
             (Stage.COMPOSED, self._seal),
             (Stage.SEALED, self._stamp),
             (Stage.STAMPED, self._send),
         ):
             message = self._desk.outbox.one(number)
-            waiting = message.at(stage)
+            # Mail that is held back is made ready all the same.
+            waiting = [
+                one
+                for one in message.at(stage)
+                if hurry or one.due(now) or (one.tries == 0 and stage is not Stage.STAMPED)
+            ]
             if not waiting:
                 continue
             try:
-                await step(message)
+                await step(message, waiting)
             except (ClientError, OSError) as error:
                 for recipient in waiting:
-                    self._desk.outbox.record_trouble(number, recipient.key_id, str(error))
+                    self._note_trouble(number, recipient, str(error))
                 break
         await self._file_copy(self._desk.outbox.one(number))
         return self._desk.outbox.one(number)
 
+    def _note_trouble(self, number: int, recipient: OutgoingRecipient, reason: str) -> None:
+        again = next_try(recipient.tries + 1, self._desk.clock(), self._dice)
+        self._desk.outbox.record_trouble(number, recipient.key_id, reason, again)
+
     # Sealing.
 
-    async def _seal(self, message: OutgoingMessage) -> None:
+    async def _seal(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
+        del waiting  # It is one seal for all.
         desk = self._desk
         order = SealOrder.of(
             desk.settings,
             message.draft,
             {one.key_id: self._announcement(one) for one in message.recipients},
             desk.own_blocks.announcement(),
-            desk.clock(),
+            desk.servers.moment(),
             self._random_bytes,
         )
         with desk.watcher.task("sealing"):
@@ -110,30 +125,23 @@ class Sender:
 
     # Stamping.
 
-    async def _stamp(self, message: OutgoingMessage) -> None:
-        for block in message.blocks:
-            if block.header is None:
-                await self._stamp_data(message, block)
-        message = self._desk.outbox.one(message.number)
-        for recipient in message.at(Stage.SEALED):
+    async def _stamp(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
+        await self._blocks(message).stamp_first()
+        for recipient in waiting:
             try:
                 announcement = self._announcement(recipient)
                 mailbox = self._dice.choice(announcement.mailboxes)
-                await self._pay(message, recipient, mailbox, _asked_by(announcement))
+                await self._pay(
+                    message, recipient, mailbox, asked_by(announcement), self._date_for(message)
+                )
             except ClientError as error:
                 # One who cannot be written to must not keep the mail from the others.
-                self._desk.outbox.record_trouble(message.number, recipient.key_id, str(error))
+                self._note_trouble(message.number, recipient, str(error))
 
-    async def _stamp_data(self, message: OutgoingMessage, block: OutgoingBlock) -> None:
-        date = _dated(message)
-        data = await asyncio.to_thread(self._data, message, block)
-        floor = BLOCK_POLICY[BlockType.DATA].server_stamp
-        label = f"stamping block {block.position + 1} of {len(message.blocks)}"
-        stamp = await mint_watched(
-            data_challenge_prefix(date) + data, floor, label, self._desk.watcher
-        )
-        header = make_data_header(date, stamp, block.size)
-        self._desk.outbox.record_data_stamp(message.number, block.position, header)
+    def _date_for(self, message: OutgoingMessage) -> datetime:
+        """Return the date of the seal, or of today if servers would not keep that for long."""
+        date, now = _dated(message), self._desk.servers.moment()
+        return now if outdated(BlockType.MESSAGE_ANNOUNCEMENT, date, now) else date
 
     async def _pay(
         self,
@@ -141,11 +149,12 @@ class Sender:
         recipient: OutgoingRecipient,
         mailbox: str,
         price: Difficulty,
+        date: datetime,
     ) -> MessageAnnouncement:
         """Mint what is asked for a place in ``mailbox``, and record the announcement."""
         if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
-        date, message_hash = _dated(message), _hashed(message)
+        message_hash = _hashed(message)
         keys = tuple(block.key for block in message.blocks)
         stamped = message_challenge(recipient.key_id, message_hash, date, keys)
         label = f"stamping for {recipient.address}"
@@ -158,17 +167,18 @@ class Sender:
 
     # Sending.
 
-    async def _send(self, message: OutgoingMessage) -> None:
-        for recipient in message.at(Stage.STAMPED):
+    async def _send(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
+        for recipient in waiting:
             try:
+                if recipient.tries:
+                    # He may have moved, or have other mailboxes or another price by now.
+                    await Addressing(self._desk).refresh(recipient.key_id)
                 servers = self._announcement(recipient).transport.servers
                 reasons = await self._send_to_group(message, recipient, servers)
             except ClientError as error:
                 reasons = [str(error)]
             if reasons:
-                self._desk.outbox.record_trouble(
-                    message.number, recipient.key_id, "; ".join(reasons)
-                )
+                self._note_trouble(message.number, recipient, "; ".join(reasons))
 
     async def _send_to_group(
         self,
@@ -197,34 +207,16 @@ class Sender:
         self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
     ) -> str | None:
         """Give one server the data, then the announcement; return why it did not take them."""
-        with self._desk.watcher.task(f"sending to {peer.server.address}") as report:
-            for block in message.blocks:
-                outcome = await self._post_data(message, block, peer)
-                if outcome is not None:
-                    return outcome
-                report((block.position + 1) / len(message.blocks))
+        trouble = await self._blocks(message).hand_over(peer)
+        if trouble is not None:
+            return trouble
         return await self._post_announcement(message, recipient, peer)
-
-    async def _post_data(
-        self, message: OutgoingMessage, block: OutgoingBlock, peer: Peer
-    ) -> str | None:
-        place = (peer.server.address, block.key)
-        if place in self._taken:
-            return None
-        assert block.header is not None  # noqa: S101 - stamped before it is sent
-        data = await asyncio.to_thread(self._data, message, block)
-        outcome = await peer.post_data(block.key, block.header, (data,))
-        if isinstance(outcome, NotTaken):
-            return outcome.reason
-        self._taken.add(place)
-        return None
 
     async def _post_announcement(
         self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
     ) -> str | None:
-        announcement = recipient.announcement
-        assert announcement is not None  # noqa: S101 - stamped before it is sent
-        price = _asked_by(self._announcement(recipient))
+        price = asked_by(self._announcement(recipient))
+        announcement = await self._timely(message, recipient, price)
         reason = ""
         for _ in range(_MAX_PAYMENTS):
             key = mailbox_key(announcement.mailbox, recipient.key_id)
@@ -236,15 +228,30 @@ class Sender:
                 return reason
             if demand.bits > price.bits + MAX_CLIMB:
                 return f"{reason}, far above the price of {price}"
-            announcement = await self._pay(message, recipient, announcement.mailbox, demand)
+            announcement = await self._pay(
+                message, recipient, announcement.mailbox, demand, announcement.date
+            )
         return reason
+
+    async def _timely(
+        self, message: OutgoingMessage, recipient: OutgoingRecipient, price: Difficulty
+    ) -> MessageAnnouncement:
+        """Return the announcement, stamped again if its mailbox is gone or its Date too old."""
+        held = self._desk.outbox.one(message.number).recipient(recipient.key_id).announcement
+        assert held is not None  # noqa: S101 - stamped before it is sent
+        mailboxes, now = self._announcement(recipient).mailboxes, self._desk.servers.moment()
+        old = outdated(BlockType.MESSAGE_ANNOUNCEMENT, held.date, now)
+        if held.mailbox in mailboxes and not old:
+            return held
+        mailbox = held.mailbox if held.mailbox in mailboxes else self._dice.choice(mailboxes)
+        return await self._pay(message, recipient, mailbox, price, now if old else held.date)
 
     # The user's own copy.
 
     async def _file_copy(self, message: OutgoingMessage) -> None:
         """File sent mail once it has left for everybody; ``work`` lets the sealed bytes go."""
         desk, files = self._desk, self._files(message)
-        if message.at(Stage.COMPOSED, Stage.SEALED, Stage.STAMPED) or message.date is None:
+        if message.at(*UNSENT) or message.date is None or message.withdrawn:
             return
         if not message.filed:
             signature = await asyncio.to_thread(files.signature.read_bytes)
@@ -256,7 +263,7 @@ class Sender:
         ended = []
         for directory in self._desk.home.outgoing.iterdir():
             message = self._desk.outbox.one(int(directory.name))
-            if message.ended and (message.filed or message.date is None):
+            if message.ended and (message.filed or message.date is None or message.withdrawn):
                 ended.append(directory)
         return ended
 
@@ -288,20 +295,11 @@ class Sender:
             raise ClientError(f"the key {recipient.key_id} is not in the address book any more")
         return announcement
 
-    def _data(self, message: OutgoingMessage, block: OutgoingBlock) -> bytes:
-        offset = sum(other.size for other in message.blocks[: block.position])
-        piece = Piece(block.key, offset, block.size)
-        return read_piece(self._files(message).sealed, piece)
+    def _blocks(self, message: OutgoingMessage) -> DataBlocks:
+        return DataBlocks(self._desk, message.number, self._files(message).sealed)
 
     def _files(self, message: OutgoingMessage) -> SealedFiles:
         return SealedFiles(self._desk.home.outgoing / str(message.number))
-
-
-def _asked_by(announcement: KeyAnnouncement) -> Difficulty:
-    """Return the owner's price, which no server lets be lower than its floor."""
-    floor = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
-    price = announcement.price
-    return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
 
 
 def _dated(message: OutgoingMessage) -> datetime:

@@ -9,6 +9,7 @@ from sealmail_client.home_database import HomeDatabase
 from sealmail_client.pin_book import PinBook
 from sealmail_client.posting import Peer
 from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
+from sealmail_client.throttle import Throttle
 from sealmail_net.dialing import DialSettings, dial_any
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
@@ -40,6 +41,8 @@ class Servers:
         self._database = database
         self._clock = clock
         self.pins = PinBook(database, clock)
+        rate = settings.throttle_kib
+        self.throttle = Throttle(rate) if rate else None
 
     def home(self) -> AbstractAsyncContextManager[Peer]:
         """Connect to a server of the home group and log in; a changed TLS key stops us."""
@@ -71,22 +74,35 @@ class Servers:
         async with await self._dial(servers, strict_pin=False) as server:
             yield await self._meet(server)
 
+    def moment(self) -> datetime:
+        """Return the date to write: ours, or that of the home server if it was ahead of us."""
+        ahead = 0
+        for server in self._settings.transport.servers:
+            row = self._database.row("SELECT ahead FROM capability WHERE server = ?", str(server))
+            ahead = max(ahead, 0 if row is None else row["ahead"])
+        return self._clock() + timedelta(seconds=ahead)
+
     async def _dial(self, servers: Sequence[ServerAddress], *, strict_pin: bool) -> RemoteServer:
         settings = DialSettings(allow_private_targets=self._settings.allow_private_targets)
-        return await dial_any(servers, settings, self.pins, strict_pin=strict_pin)
+        server = await dial_any(servers, settings, self.pins, strict_pin=strict_pin)
+        if self.throttle is not None:
+            server.pace = self.throttle.pass_on
+        return server
 
     async def _meet(self, server: RemoteServer) -> Peer:
         name = str(server.address)
         if self._knows_no_extension(name):
             return Peer(server, {})
         capabilities = await server.capabilities()
+        peer, now = Peer(server, capabilities), self._clock()
         self._database.write(
-            "INSERT OR REPLACE INTO capability VALUES (?, ?, ?)",
+            "INSERT OR REPLACE INTO capability (server, asked, names, ahead) VALUES (?, ?, ?, ?)",
             name,
-            format_date(self._clock()),
+            format_date(now),
             "\n".join(sorted(capabilities)),
+            round((peer.moment(now) - now).total_seconds()),
         )
-        return Peer(server, capabilities)
+        return peer
 
     def _knows_no_extension(self, name: str) -> bool:
         row = self._database.row("SELECT asked, names FROM capability WHERE server = ?", name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport, normal_address
 from sealmail_protocol.fields import is_line
@@ -16,6 +17,8 @@ from sealmail_protocol.keys import KeyId
 DEFAULT_MAILBOXES = ("0", "1", "2", "3")
 # Half a second of a compiled minter, half a minute of one in pure Python.
 DEFAULT_PRICE = Difficulty(48, 2)
+# Mail is kept for ten days by servers; one that is held back must reach them long before.
+MAX_DELAY_MINUTES = 24 * 60
 
 _AUTH_KEY = re.compile(r"[0-9A-Za-z]{8,40}")
 
@@ -66,6 +69,9 @@ class Settings:
     allow_private_targets: bool = False
     old_transport: Transport | None = None
     pub_transport: Transport | None = None
+    throttle_kib: int = 0  # a second; 0 is as fast as it goes
+    delay_minutes: int = 0  # mail is held back for a random time up to this
+    pad_sizes: bool = False  # mail is filled up, so that its size tells less
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
@@ -75,6 +81,10 @@ class Settings:
         for transport in (self.transport, self.old_transport, self.pub_transport):
             if transport is not None and transport.entangled:
                 raise ValueError("a server is needed: server=host:port")
+        if self.throttle_kib and self.throttle_kib < MIN_KIB:
+            raise ValueError(f"throttle_kib is 0 for none, or at least {MIN_KIB}")
+        if not 0 <= self.delay_minutes <= MAX_DELAY_MINUTES:
+            raise ValueError(f"delay_minutes is between 0 and {MAX_DELAY_MINUTES}")
 
     @property
     def user_id(self) -> str:
@@ -106,6 +116,9 @@ class Settings:
             "allow_private_targets": json.dumps(self.allow_private_targets),
             "old_transport": json.dumps(str(self.old_transport or "")),
             "pub_transport": json.dumps(str(self.pub_transport or "")),
+            "throttle_kib": str(self.throttle_kib),
+            "delay_minutes": str(self.delay_minutes),
+            "pad_sizes": json.dumps(self.pad_sizes),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
 
@@ -130,6 +143,9 @@ class Settings:
                 allow_private_targets=_switch(rows, "allow_private_targets"),
                 old_transport=_transport(rows, "old_transport"),
                 pub_transport=_transport(rows, "pub_transport"),
+                throttle_kib=_number(rows, "throttle_kib"),
+                delay_minutes=_number(rows, "delay_minutes"),
+                pad_sizes=_switch(rows, "pad_sizes"),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
@@ -153,8 +169,17 @@ def _name_the_lock_and_places(rows: dict[str, Any]) -> None:
     rows["old_transport"] = rows["pub_transport"] = ""
 
 
+def _name_pace_and_cover(rows: dict[str, Any]) -> None:
+    """Lead from version 2, where mail left at once, as fast and as small as it was, to 3."""
+    rows["throttle_kib"] = rows["delay_minutes"] = 0
+    rows["pad_sizes"] = False
+
+
 # Step n leads from version n to n + 1.
-_STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (_name_the_lock_and_places,)
+_STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
+    _name_the_lock_and_places,
+    _name_pace_and_cover,
+)
 SETTINGS_VERSION = len(_STEPS) + 1
 
 
@@ -169,6 +194,13 @@ def _switch(rows: dict[str, Any], name: str) -> bool:
     value = rows[name]
     if not isinstance(value, bool):
         raise ValueError(f"{name} is neither true nor false")
+    return value
+
+
+def _number(rows: dict[str, Any], name: str) -> int:
+    value = rows[name]
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is not a number from 0 on")
     return value
 
 

@@ -122,6 +122,7 @@ class SealOrder:
             ack_files=tuple(self._ack_file(key_id, keyring) for key_id in self.announcements),
             own_key=self.own_key,
             attachments=tuple(Attachment(path.name, path) for path in self.draft.attachments),
+            padded=self.settings.pad_sizes,
         )
 
     def _header(self) -> Header:

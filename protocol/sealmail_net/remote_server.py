@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -73,6 +73,8 @@ class RemoteServer:
     def __init__(self, address: ServerAddress, link: ServerLink, pin: bytes) -> None:
         self.address = address
         self.pin = pin
+        # Awaited with the size of each piece that goes or comes; for a caller who throttles.
+        self.pace: Callable[[int], Awaitable[None]] | None = None
         self._link = link
         self._turn = asyncio.Lock()
         self._capabilities: dict[str, str] | None = None
@@ -232,7 +234,10 @@ class RemoteServer:
     async def _write(self, chunks: Iterable[bytes]) -> None:
         for chunk in chunks:
             for start in range(0, len(chunk), _SLICE):
-                self._link.write(chunk[start : start + _SLICE])
+                piece = chunk[start : start + _SLICE]
+                if self.pace is not None:
+                    await self.pace(len(piece))
+                self._link.write(piece)
                 await self._link.drain()
 
     async def _take_data(self, sink: Sink) -> BlockKey:
@@ -240,6 +245,8 @@ class RemoteServer:
         hasher = DataKeyHasher()
         while isinstance(event := await self._next("more of a data block"), DataChunk):
             hasher.update(event.data)
+            if self.pace is not None:
+                await self.pace(len(event.data))
             taken = sink(event.data)
             if inspect.isawaitable(taken):
                 await taken

@@ -7,6 +7,7 @@ from platformdirs import user_data_path
 
 from sealmail_client.cli.acks import acks
 from sealmail_client.cli.backup import backup, restore
+from sealmail_client.cli.doctor import doctor
 from sealmail_client.cli.fetch import fetch
 from sealmail_client.cli.identity import identity as identity_group
 from sealmail_client.cli.init import init
@@ -15,6 +16,7 @@ from sealmail_client.cli.mail import list_mail, read, save
 from sealmail_client.cli.outbox import outbox
 from sealmail_client.cli.pow import pow
 from sealmail_client.cli.program import Program, Start
+from sealmail_client.cli.search import search
 from sealmail_client.cli.send import send
 from sealmail_client.cli.server import server
 from sealmail_client.household import Household
@@ -45,7 +47,7 @@ def main(context: click.Context, home: Path, identity: str | None) -> None:
 
 for _command in (
     *(init, identity_group, key, server),
-    *(send, fetch, list_mail, read, save, outbox, acks),
-    *(backup, restore, pow),
+    *(send, fetch, list_mail, read, save, search, outbox, acks),
+    *(backup, restore, pow, doctor),
 ):
     main.add_command(_command)

@@ -20,8 +20,9 @@ from sealmail_client.keyring import Algorithm
 from sealmail_client.own_key import MAX_SECRET_KEY_BYTES
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.presence import publish_everywhere
-from sealmail_client.settings import AuthKey, Locked, Place, Settings
+from sealmail_client.settings import MAX_DELAY_MINUTES, AuthKey, Locked, Place, Settings
 from sealmail_client.terms import MIN_MAILBOXES, numbered_mailboxes, seconds_of
+from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.block_codec import MAX_MAILBOXES
@@ -144,6 +145,21 @@ def remove(context: click.Context, address: str) -> None:
     default=None,
     help="Whether servers in private networks and on this machine are meant.",
 )
+@click.option(
+    "--throttle",
+    type=click.IntRange(min=0),
+    metavar="KIB",
+    help=f"Move at most so many KiB a second, {MIN_KIB} or more; 0 is no limit.",
+)
+@click.option(
+    "--delay",
+    type=click.IntRange(0, MAX_DELAY_MINUTES),
+    metavar="MINUTES",
+    help="Hold mail back for a random time up to this; 0 sends it at once.",
+)
+@click.option(
+    "--pad/--no-pad", default=None, help="Fill mail up, so that its size tells less, or do not."
+)
 @click.pass_context
 def set_terms(
     context: click.Context,
@@ -156,8 +172,13 @@ def set_terms(
     pub_auth_key: AuthKey | None,
     no_pub_server: bool,
     private_targets: bool | None,
+    throttle: int | None,
+    delay: int | None,
+    pad: bool | None,
 ) -> None:
-    """Change what strangers pay and where you are published, and publish it at once.
+    """Change what strangers pay, where you are published, and how your mail leaves.
+
+    What others must know is published at once.
 
     Mail that keeps to the former price and mailboxes is welcome for another 12 days.
     """
@@ -173,11 +194,24 @@ def set_terms(
         settings = replace(settings, old_transport=old, pub_transport=pub)
         if private_targets is not None:
             settings = replace(settings, allow_private_targets=private_targets)
+        habits = {"throttle_kib": throttle, "delay_minutes": delay, "pad_sizes": pad}
+        settings = _with_habits(settings, habits)
         if settings == desk.settings:
             raise click.UsageError("nothing to change: --price, --mailboxes, --old-server, ...")
+        private = settings == _with_habits(desk.settings, habits)
         desk.change(settings)
-        tell_doubts(asyncio.run(publish_everywhere(desk)))
+        if not private:
+            tell_doubts(asyncio.run(publish_everywhere(desk)))
         _tell_terms(settings)
+
+
+def _with_habits(settings: Settings, habits: dict[str, Any]) -> Settings:
+    """Change how mail leaves, as far as anything was said of it."""
+    try:
+        said = {name: value for name, value in habits.items() if value is not None}
+        return replace(settings, **said)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _further(
@@ -209,6 +243,12 @@ def _tell_terms(settings: Settings) -> None:
     click.echo(f"strangers pay {price}{work}; {len(settings.mailboxes)} mailboxes")
     for place, transport in settings.places.items():
         click.echo(f"published on {transport} ({place})")
+    if settings.throttle_kib:
+        click.echo(f"at most {settings.throttle_kib} KiB a second are moved")
+    if settings.delay_minutes:
+        click.echo(f"mail is held back for up to {settings.delay_minutes} minutes")
+    if settings.pad_sizes:
+        click.echo("mail is filled up to hide its size")
 
 
 def _row(member: Member, chosen: bool) -> dict[str, object]:

@@ -1,17 +1,19 @@
 """``sealmail outbox``: how far each message has come, for each recipient."""
 
 import asyncio
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from sealmail_client.cli.program import desk_of, json_option, readable, show
-from sealmail_client.errors import ClientError
-from sealmail_client.outbox import OutgoingMessage, Stage
+from sealmail_client.errors import CannotWrite, ClientError
+from sealmail_client.ledger import ledger_rows
+from sealmail_client.outbox import UNSENT, OutgoingMessage
+from sealmail_client.safe_files import create_private
 from sealmail_client.sending import Sender
 from sealmail_protocol.dates import format_date
-
-UNSENT = (Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
 
 
 class NotSent(ClientError):
@@ -20,30 +22,66 @@ class NotSent(ClientError):
     exit_code = 4
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--retry", is_flag=True, help="Try again now what could not be sent before.")
+@click.option(
+    "--export",
+    "export_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the ledger to a new file, as JSON lines for an auditor: times, states, sizes and "
+    "key ids, nothing that was written.",
+)
 @json_option
 @click.pass_context
-def outbox(context: click.Context, retry: bool, as_json: bool) -> None:
+def outbox(context: click.Context, retry: bool, export_file: Path | None, as_json: bool) -> None:
     """Show the messages that were written here and what became of them."""
+    if context.invoked_subcommand is not None:
+        if retry or export_file is not None or as_json:
+            raise click.UsageError(f"options stand behind {context.invoked_subcommand}")
+        return
     with desk_of(context, alone=retry) as desk:
         if retry:
             desk.require_valid_key()
-            asyncio.run(Sender(desk).work())
+            asyncio.run(Sender(desk).work(hurry=True))
         messages = desk.outbox.all()
+        if export_file is not None:
+            _export(messages, export_file)
+            return
         show([message_row(one) for one in messages], as_json, lambda: tell_messages(messages))
     if retry:
         require_sent(messages)
 
 
 def require_sent(messages: Sequence[OutgoingMessage]) -> None:
-    """Raise ``NotSent`` if a message waits for a server."""
-    unsent = [one.number for one in messages if one.at(*UNSENT)]
+    """Raise ``NotSent`` if a message was tried in vain; one that is held back was not."""
+    unsent = [one.number for one in messages if any(each.tries for each in one.at(*UNSENT))]
     if unsent:
         raise NotSent(
             f"not sent to everybody yet: message {', '.join(map(str, unsent))}; what waits stays "
             "in the outbox, and `sealmail outbox --retry` tries again"
         )
+
+
+@outbox.command()
+@click.argument("number", type=int)
+@json_option
+@click.pass_context
+def cancel(context: click.Context, number: int, as_json: bool) -> None:
+    """Give up message NUMBER for everybody it has not been sent to yet."""
+    with desk_of(context) as desk:
+        message = desk.outbox.cancel(number, desk.clock())
+        show(message_row(message), as_json, lambda: tell_messages((message,)))
+
+
+def _export(messages: tuple[OutgoingMessage, ...], path: Path) -> None:
+    try:
+        file = create_private(path)
+    except FileExistsError:
+        raise CannotWrite(f"{path} is there already: name another file") from None
+    with file:
+        for row in ledger_rows(messages):
+            file.write(json.dumps(row).encode() + b"\n")
 
 
 def message_row(message: OutgoingMessage) -> dict[str, object]:
@@ -58,6 +96,8 @@ def message_row(message: OutgoingMessage) -> dict[str, object]:
                 "key_id": one.key_id.hex,
                 "state": str(one.stage),
                 "reason": one.reason,
+                "tries": one.tries,
+                "next_try": format_date(one.next_try) if one.next_try else None,
                 "server": one.server,
                 "sent": format_date(one.sent) if one.sent else None,
                 "acknowledged": format_date(one.acknowledged) if one.acknowledged else None,
@@ -75,4 +115,6 @@ def tell_messages(messages: tuple[OutgoingMessage, ...]) -> None:
         click.echo(f"{message.number}  {readable(message.draft.subject) or '(no subject)'}")
         for one in message.recipients:
             reason = f": {readable(one.reason)}" if one.reason else ""
-            click.echo(f"     {one.address}  {one.stage}{reason}")
+            waits = one.stage in UNSENT and one.next_try is not None
+            then = f" (not before {format_date(one.next_try)})" if waits and one.next_try else ""
+            click.echo(f"     {one.address}  {one.stage}{reason}{then}")

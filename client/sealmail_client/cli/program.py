@@ -15,6 +15,7 @@ import click
 from sealmail_client.desk import Desk, open_desk
 from sealmail_client.errors import ClientError
 from sealmail_client.household import Household, Member
+from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.progress import Nobody, Watcher
 from sealmail_net.errors import ForbiddenTarget, NetworkError, NoServerReached, PinChanged
 from sealmail_verify import Undecided
@@ -23,6 +24,8 @@ from sealmail_verify import Undecided
 NETWORK_EXIT_CODE = 3
 # A full disk, a missing permission: nothing that was recorded is lost, mend it and try again.
 MACHINE_EXIT_CODE = 5
+# A round of `fetch --watch` in the same home is mostly over in less.
+_PATIENCE = 5.0
 
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -100,10 +103,17 @@ class Start:
         return self.household.choose(self.identity)
 
 
-def desk_of(context: click.Context, *, alone: bool = True) -> AbstractContextManager[Desk]:
+def desk_of(
+    context: click.Context,
+    *,
+    alone: bool = True,
+    ask: Callable[[], str | None] = ask_passphrase,
+) -> AbstractContextManager[Desk]:
     """Open the desk of the identity that the program was started for."""
     start: Start = context.obj
-    return open_desk(start.member().home, alone=alone, watcher=watcher())
+    return open_desk(
+        start.member().home, alone=alone, watcher=watcher(), ask=ask, patience=_PATIENCE
+    )
 
 
 def show(value: object, as_json: bool, tell: Callable[[], object]) -> None:

@@ -1,0 +1,112 @@
+"""The data blocks of a sealed message on their way to one server after the other."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from sealmail_client.cutting import Piece, read_piece
+from sealmail_client.desk import Desk
+from sealmail_client.outbox import OutgoingBlock
+from sealmail_client.posting import NotTaken, Peer
+from sealmail_client.progress import mint_watched
+from sealmail_protocol.blocks import BlockType, DataHeader
+from sealmail_protocol.compose import make_data_header
+from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_protocol.stamps import data_challenge_prefix
+
+_POLICY = BLOCK_POLICY[BlockType.DATA]
+# A block that a server takes on its last day is gone before anybody has fetched it.
+_LEAST_LIFE = timedelta(days=1)
+
+
+def outdated(kind: BlockType, date: datetime, now: datetime) -> bool:
+    """Return whether a block of this Date is too old to be worth sending."""
+    return now - date >= BLOCK_POLICY[kind].max_age - _LEAST_LIFE
+
+
+class DataBlocks:
+    """All data blocks of one message; each is stamped, and recorded so, before it is sent."""
+
+    def __init__(self, desk: Desk, number: int, sealed: Path) -> None:
+        self._desk = desk
+        self._number = number
+        self._sealed = sealed
+
+    async def stamp_first(self) -> None:
+        """Stamp the first block ahead of the first server; of a short mail that is all."""
+        blocks, now = self._desk.outbox.one(self._number).blocks, self._desk.servers.moment()
+        if blocks and not _usable(blocks[0], now):
+            await self._prepare(blocks[0], 0, now)
+
+    async def hand_over(self, peer: Peer) -> str | None:
+        """Give a server what it does not hold yet; return why it did not take a block.
+
+        The next block is read and stamped while one is on its way.
+        """
+        outbox, server = self._desk.outbox, str(peer.server.address)
+        blocks = outbox.one(self._number).blocks
+        held, now = outbox.taken(self._number, server), self._desk.servers.moment()
+        missing = [one for one in blocks if one.position not in held or not _usable(one, now)]
+        offsets = _offsets(blocks)
+        with self._desk.watcher.task(f"sending to {server}") as report:
+            async with aclosing(self._prepared(missing, offsets, now)) as prepared:
+                async for block, header, data in prepared:
+                    outcome = await peer.post_data(block.key, header, (data,))
+                    if isinstance(outcome, NotTaken):
+                        return outcome.reason
+                    outbox.record_taken(self._number, block.position, server)
+                    report((block.position + 1) / len(blocks))
+        return None
+
+    async def _prepared(
+        self, blocks: Sequence[OutgoingBlock], offsets: Sequence[int], now: datetime
+    ) -> AsyncGenerator[tuple[OutgoingBlock, DataHeader, bytes], None]:
+        """Yield each block with its lines and bytes, preparing one ahead."""
+        coming = iter(blocks)
+
+        def begin() -> "asyncio.Task[tuple[OutgoingBlock, DataHeader, bytes]] | None":
+            block = next(coming, None)
+            if block is None:
+                return None
+            return asyncio.create_task(self._prepare(block, offsets[block.position], now))
+
+        ahead = begin()
+        try:
+            while ahead is not None:
+                ready = await ahead
+                ahead = begin()
+                yield ready
+        finally:
+            if ahead is not None:
+                ahead.cancel()
+                with suppress(asyncio.CancelledError):
+                    await ahead
+
+    async def _prepare(
+        self, block: OutgoingBlock, offset: int, now: datetime
+    ) -> tuple[OutgoingBlock, DataHeader, bytes]:
+        piece = Piece(block.key, offset, block.size)
+        data = await asyncio.to_thread(read_piece, self._sealed, piece)
+        header = block.header
+        if header is None or outdated(BlockType.DATA, header.date, now):
+            label = f"stamping block {block.position + 1}"
+            challenge = data_challenge_prefix(now) + data
+            stamp = await mint_watched(challenge, _POLICY.server_stamp, label, self._desk.watcher)
+            header = make_data_header(now, stamp, block.size)
+            self._desk.outbox.record_data_stamp(self._number, block.position, header)
+        return block, header, data
+
+
+def _usable(block: OutgoingBlock, now: datetime) -> bool:
+    return block.header is not None and not outdated(BlockType.DATA, block.header.date, now)
+
+
+def _offsets(blocks: Sequence[OutgoingBlock]) -> list[int]:
+    """Return where each block begins in the sealed file."""
+    offsets, end = [], 0
+    for block in blocks:
+        offsets.append(end)
+        end += block.size
+    return offsets

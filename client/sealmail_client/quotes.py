@@ -1,0 +1,55 @@
+"""What it costs to write to somebody, told before it is paid."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sealmail_client.correspondents import Correspondents
+from sealmail_client.drafts import Addressee
+from sealmail_client.errors import ClientError
+from sealmail_pow import Difficulty, Estimate, estimate, hash_rate
+from sealmail_protocol.blocks import BlockType, KeyAnnouncement
+from sealmail_protocol.policy import BLOCK_POLICY
+
+
+class TooDear(ClientError):
+    """The recipient asks for a stamp that nobody can mint, or that the user will not pay."""
+
+    exit_code = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The price of one recipient, and what it will cost on this machine."""
+
+    addressee: Addressee
+    price: Difficulty
+    cost: Estimate
+
+    def require_at_most(self, limit: Difficulty) -> None:
+        """Raise ``TooDear`` if more than ``limit`` is asked."""
+        if not self.price.met_by(limit.bits, limit.nonces):
+            raise TooDear(
+                f"{self.addressee.address} asks for a stamp of {self.price}, more than {limit}: "
+                "raise --max-price, or do not write"
+            )
+
+
+def asked_by(announcement: KeyAnnouncement) -> Difficulty:
+    """Return the owner's price, which no server lets be lower than its floor."""
+    floor = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
+    price = announcement.price
+    return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
+
+
+def quote(
+    addressees: Sequence[Addressee], book: Correspondents, rate: float | None = None
+) -> tuple[Quote, ...]:
+    """Return what each recipient asks; without a hash rate this machine is timed for 50 ms."""
+    rate = hash_rate() if rate is None else rate
+    found = []
+    for addressee in addressees:
+        announcement = book.announcement(addressee.key_id)
+        if announcement is not None:
+            price = asked_by(announcement)
+            found.append(Quote(addressee, price, estimate(price, hashes_per_second=rate)))
+    return tuple(found)

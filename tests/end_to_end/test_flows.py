@@ -1,0 +1,134 @@
+"""Prices, retries, large mail, watching, searching and the doctor, as a user meets them."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+
+from tests.end_to_end.programs import SECONDS, Server, User, letter_to
+
+
+def test_the_price_is_told_first_and_too_high_a_one_is_not_paid(alice: User, bob: User) -> None:
+    """What is not sent is not in the outbox either."""
+    sent = alice.sends([bob], "Cheap enough", "--max-price", "bd,20,2")
+    assert sent.exit_code == 0
+    assert "bob@b.example asks for bd,20,2: about" in sent.complaint
+    before = len(alice.does("outbox", "--json").value)
+    refused = alice.sends([bob], "Too dear", "--max-price", "bd,19,2")
+    assert refused.exit_code == 7
+    assert "--max-price" in refused.complaint
+    assert len(alice.does("outbox", "--json").value) == before
+
+
+def test_held_mail_leaves_later_padded_and_can_be_cancelled_until_then(
+    alice: User, bob: User, place: Path
+) -> None:
+    """It is no failure; the ledger tells of both without a word of what was written."""
+    alice.does("identity", "set", "--delay", "1440", "--pad", "--throttle", "10000")
+    try:
+        held = alice.sends([bob], "Held back", "--json").value
+        given_up = alice.sends([bob], "Better not", "--json").value
+    finally:
+        alice.does("identity", "set", "--delay", "0", "--no-pad", "--throttle", "0")
+    assert held["recipients"][0]["state"] == "stamped"
+    alice.does("fetch")
+    alice.does("outbox", "cancel", str(given_up["number"]))
+    assert alice.tries("outbox", "cancel", str(given_up["number"])).exit_code == 40
+    alice.does("outbox", "--retry")
+    bob.does("fetch")
+    assert "Held back" in bob.subjects()
+    assert "Better not" not in bob.subjects()
+    ledger = place / "ledger.jsonl"
+    alice.does("outbox", "--export", str(ledger))
+    text = ledger.read_text()
+    rows = {row["message"]: row for row in map(json.loads, text.splitlines())}
+    assert rows[held["number"]]["state"] == "sent"
+    assert rows[held["number"]]["bytes"] > 8 * 1024
+    assert rows[given_up["number"]]["state"] == "cancelled"
+    assert not any(word in text for word in ("Held back", bob.address, "Bob"))
+    assert alice.tries("outbox", "--export", str(ledger)).exit_code == 28
+
+
+def test_a_failed_try_is_repeated_by_schedule_and_at_once_when_asked(
+    alice: User, bob: User, servers: tuple[Server, Server]
+) -> None:
+    """``fetch`` leaves it alone until its time; ``outbox --retry`` looks the key up and sends."""
+    alice.does("key", "find", bob.address, "--server", str(bob.server.address))
+    servers[1].stop()
+    try:
+        failed = alice.sends([bob], "By schedule", "--json")
+    finally:
+        servers[1].start()
+    assert failed.exit_code == 4
+    (waiting,) = json.loads(failed.output)["recipients"]
+    assert waiting["tries"] == 1
+    assert waiting["next_try"] > json.loads(failed.output)["composed"]
+    alice.does("fetch")
+    (row,) = (r for r in alice.does("outbox", "--json").value if r["subject"] == "By schedule")
+    assert row["recipients"][0]["state"] == "stamped"
+    alice.does("outbox", "--retry")
+    (row,) = (r for r in alice.does("outbox", "--json").value if r["subject"] == "By schedule")
+    assert row["recipients"][0]["state"] == "sent"
+
+
+def test_watching_brings_mail_leaves_the_home_free_and_ends_on_a_signal(
+    alice: User, bob: User
+) -> None:
+    """Bob can write while he watches."""
+    command = bob.command("fetch", "--watch", "0.02")
+    watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watch.stdout is not None
+    try:
+        assert alice.sends([bob], "Seen while watching").exit_code == 0
+        seen = next(line for line in watch.stdout if "Seen while watching" in line)
+        assert "Alice" in seen
+        assert bob.sends([alice], "Beside the watch").exit_code == 0
+    finally:
+        watch.send_signal(signal.SIGTERM)
+        _, complaint = watch.communicate(timeout=SECONDS)
+    assert watch.returncode == 0
+    assert complaint.endswith("stopped\n")
+
+
+def test_large_mail_waits_until_its_number_is_named(alice: User, bob: User) -> None:
+    """An announcement of many blocks is listed; nothing of it is fetched unasked."""
+    assert alice.sends([bob], "Large").exit_code == 0
+    # The row of a message that announces thirteen blocks stands for a mail of that size.
+    bob.does("fetch")
+    database = sqlite3.connect(bob.home / "mail.sqlite")
+    database.execute(
+        "UPDATE incoming SET state = 'large' WHERE id = (SELECT max(id) FROM incoming)"
+    )
+    database.commit()
+    (number,) = database.execute("SELECT max(id) FROM incoming").fetchone()
+    database.close()
+    listed = bob.does("fetch")
+    assert f"`sealmail fetch {number}` takes it" in listed.output
+    bob.does("fetch", str(number))
+    assert f"fetch {number}`" not in bob.does("fetch").output
+    assert bob.tries("fetch", "9999").exit_code == 21
+
+
+def test_mail_is_found_by_words_in_subject_people_and_text(alice: User, bob: User) -> None:
+    """Case does not matter, and every word must be there."""
+    words = letter_to([bob], "Zebra crossing")
+    assert alice.tries(*words[:-1], "about the okapi").exit_code == 0
+    bob.does("fetch")
+    found = [row["subject"] for row in bob.does("search", "OKAPI alice", "--json").value]
+    assert found == ["Zebra crossing"]
+    assert bob.does("search", "zebra unicorn", "--json").value == []
+
+
+def test_the_doctor_finds_a_sound_home_and_says_what_is_not(alice: User, place: Path) -> None:
+    """The exit code tells scripts; each finding names its part."""
+    sound = alice.does("doctor", "--json").value
+    assert {row["part"] for row in sound} >= {"gnupg", "disk", "clock", "server", "pin", "key"}
+    assert all(row["well"] for row in sound)
+    ill = alice.moved(place / "ill")
+    (ill.home / "auth_key").write_text("0" * 40)
+    (ill.home / "auth_key").chmod(0o644)
+    found = ill.tries("doctor")
+    assert found.exit_code == 41
+    assert "! permissions" in found.output
+    assert "! login" in found.output
