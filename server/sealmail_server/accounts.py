@@ -156,7 +156,7 @@ def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visito
     if account is None:
         return None
     account = _lapsed(account, now)
-    if account.state == AccountState.UNDEFINED and _may_bind(view, name, now):
+    if account.state == AccountState.UNDEFINED and _may_bind(view, name):
         account = replace(account, userid=name, state=AccountState.PROVISIONAL, changed=now)
         view.put_account(account)
     if account.userid != name or account.state == AccountState.DISABLED:
@@ -201,8 +201,11 @@ def _lapsed(account: Account, now: datetime) -> Account:
     return account
 
 
-def _may_bind(view: ReadView, name: str, now: datetime) -> bool:
+def _may_bind(view: ReadView, name: str) -> bool:
+    """Tell whether a userid is free: another's binding that nothing has proven keeps nobody out.
+
+    Or who has one undefined key could keep any userid from its owner, an hour at a time.
+    """
     if name in _SPECIAL_ROLES or name in _STATE_WORDS:
         return False
-    held = (_lapsed(account, now) for account in view.accounts(name))
-    return not any(account.userid == name for account in held)
+    return all(account.state == AccountState.PROVISIONAL for account in view.accounts(name))

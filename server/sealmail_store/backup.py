@@ -20,6 +20,8 @@ from sealmail_store.safe_files import make_directory_durably, sync_directory
 from sealmail_store.schema import INDEX_NAME, check_index, copy_index, open_reader
 
 _SLICE = 1024 * 1024
+# What would run inside our own writer, if somebody put it into a copy.
+_PROGRAMS = "SELECT count(*) FROM sqlite_schema WHERE type IN ('trigger', 'view')"
 
 
 def take_backup(store: Path, target: Path) -> int:
@@ -69,6 +71,8 @@ def restore_backup(backup: Path, target: Path) -> int:
         damage = connection.execute("PRAGMA quick_check(1)").get
         if damage != "ok":
             raise BadBackup(backup, f"its index is damaged ({damage})")
+        if connection.execute(_PROGRAMS).get:
+            raise BadBackup(backup, "its index holds triggers or views, which none of ours does")
         copy_index(connection, partial / INDEX_NAME)
         for key, size in _in_files(connection):
             _copy_checked(backup, partial, key, size)

@@ -139,18 +139,33 @@ def test_a_first_login_binds_provisionally_and_a_fresh_announcement_confirms(
 
 
 def test_a_binding_that_nothing_confirms_lapses_after_an_hour(tmp_path: Path) -> None:
-    """Then another key may bind the userid, and this key another userid."""
+    """Then the key may bind another userid, and proves the first no more."""
+
+    def work(view: WriteView) -> None:
+        add_account(view, KEY, None, START)
+        squatter = log_in(view, ANN, KEY, START)
+        assert squatter is not None
+        assert log_in(view, BEN, KEY, later(minutes=60)) is None
+        assert not confirm(view, squatter, later(minutes=62), later(minutes=62))
+        assert log_in(view, BEN, KEY, later(minutes=62)) is not None
+        assert log_in(view, ANN, KEY, later(minutes=62)) is None
+
+    in_store(tmp_path, work)
+
+
+def test_a_squatter_keeps_nobody_from_his_userid(tmp_path: Path) -> None:
+    """The owner binds his own key beside the squatter's, and by proving it has the userid."""
 
     def work(view: WriteView) -> None:
         add_account(view, KEY, None, START)
         add_account(view, OTHER, None, START)
         squatter = log_in(view, ANN, KEY, START)
+        owner = log_in(view, ANN, OTHER, later(minutes=1))
         assert squatter is not None
-        assert log_in(view, ANN, OTHER, later(minutes=60)) is None
-        assert log_in(view, ANN, OTHER, later(minutes=61)) is not None
-        assert not confirm(view, squatter, later(minutes=62), later(minutes=62))
-        assert log_in(view, BEN, KEY, later(minutes=62)) is not None
-        assert log_in(view, ANN, KEY, later(minutes=62)) is None
+        assert owner is not None
+        assert confirm(view, owner, later(minutes=1), later(minutes=2))
+        assert not confirm(view, squatter, later(minutes=1), later(minutes=2))
+        assert log_in(view, ANN, KEY, later(hours=2)) is None
 
     in_store(tmp_path, work)
 

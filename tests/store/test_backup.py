@@ -130,6 +130,22 @@ def test_nothing_is_overwritten_and_no_damage_restored(tmp_path: Path) -> None:
     assert not (tmp_path / "again").exists()
 
 
+def test_a_backup_with_a_program_in_its_index_is_refused(tmp_path: Path) -> None:
+    """A trigger that somebody put into a copy would run inside our writer."""
+
+    async def scenario(store: BlockStore) -> None:
+        await store.backup(tmp_path / "backup")
+
+    in_store(tmp_path / "store", scenario)
+    with closing(apsw.Connection(str(tmp_path / "backup" / "index.sqlite"))) as index:
+        index.execute(
+            "CREATE TRIGGER evil AFTER INSERT ON verdicts BEGIN DELETE FROM entries; END"
+        )
+    with pytest.raises(BadBackup, match="triggers"):
+        restore_backup(tmp_path / "backup", tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
 def test_an_older_schema_is_copied_before_it_is_brought_up(tmp_path: Path) -> None:
     """The copy holds the old schema with its rows; the index has the new one, rows included."""
     mail = announcement(1)
