@@ -128,8 +128,8 @@ class MailPlace:
 
     ``dropped`` is whether its owner removed it before, ``held`` whether it is there already,
     ``awaited`` whether its holder has an account, ``seen_nonces`` whether any of its nonces
-    served an entry. The rest are bytes: of the mailbox, of its unpaid part, and of the holder's
-    data.
+    may have served an entry. The rest are bytes: of the mailbox, of its unpaid part, and of the
+    holder's data.
     """
 
     dropped: bool

@@ -1,7 +1,7 @@
 """What work inside the store sees: one consistent state to read."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
@@ -35,6 +35,7 @@ from sealmail_store.rows import (
 from sealmail_store.spaces import SpaceBook, holder_space, mailbox_space, unpaid_space
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
+_END = datetime.max.replace(tzinfo=UTC)
 
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
@@ -51,10 +52,10 @@ _MAIL_PLACE = (
     " EXISTS (SELECT 1 FROM entries"
     " WHERE type = 'message-announcement' AND key = ?1 AND identity = ?3),"
     " EXISTS (SELECT 1 FROM accounts WHERE userid = ?4 AND state = ?5),"
-    " EXISTS (SELECT 1 FROM used_nonces WHERE nonce IN (SELECT value FROM json_each(?6))),"
-    " coalesce((SELECT bytes FROM spaces WHERE name = ?7), 0),"
+    " EXISTS (SELECT 1 FROM used_nonces WHERE nonce IN (?6, ?7)),"
     " coalesce((SELECT bytes FROM spaces WHERE name = ?8), 0),"
-    " coalesce((SELECT bytes FROM spaces WHERE name = ?9), 0)"
+    " coalesce((SELECT bytes FROM spaces WHERE name = ?9), 0),"
+    " coalesce((SELECT bytes FROM spaces WHERE name = ?10), 0)"
 )
 _KINDS = tuple(BlockType)
 _READABLE = (
@@ -180,7 +181,7 @@ class ReadView:
         digest: bytes,
         identity: bytes,
         holder: bytes,
-        nonces: Iterable[bytes],
+        nonces: Sequence[bytes],
         *,
         account_state: str,
     ) -> MailPlace:
@@ -190,12 +191,14 @@ class ReadView:
         interpreter's lock, and busy servers are asked this for every mail.
         """
         spaces = mailbox_space(key), unpaid_space(key), holder_space(holder)
-        listed = json.dumps([nonce.hex() for nonce in nonces])
+        # Nearly every stamp has two nonces; who has more is asked about them apart.
+        first, second, *more = (*(nonce.hex() for nonce in nonces), None, None)
         row: Any = self._connection.execute(
             _MAIL_PLACE,
-            (key.raw, digest, identity, holder.hex(), account_state, listed, *spaces),
+            (key.raw, digest, identity, holder.hex(), account_state, first, second, *spaces),
         ).get
-        return MailPlace(*map(bool, row[:4]), *row[4:])
+        dropped, held, awaited, seen = map(bool, row[:4])
+        return MailPlace(dropped, held, awaited, seen or any(more), *row[4:])
 
     def users_of_nonces(self, nonces: Iterable[bytes]) -> set[bytes]:
         """Return the identities of the entries that these nonces were used for."""
@@ -210,10 +213,11 @@ class ReadView:
 
     def terms(self, holder: bytes) -> tuple[Terms, ...]:
         """Return the terms of a key id: those in force first, then the ended, latest first."""
-        rows: Any = self._connection.execute(
-            TERMS + "holder = ? ORDER BY ended IS NOT NULL, ended DESC, announced DESC", (holder,)
-        )
-        return tuple(map(terms_of, rows))
+        rows: Any = self._connection.execute(TERMS + "holder = ?", (holder,))
+        # Few, and most often none: SQLite would prepare to sort them all the same.
+        found = sorted(map(terms_of, rows), key=lambda each: each.announced, reverse=True)
+        found.sort(key=lambda each: each.ended or _END, reverse=True)
+        return tuple(found)
 
     def verdict(self, digest: bytes) -> Verdict | None:
         """Return what was decided about the block with this digest, while it is remembered."""
