@@ -29,7 +29,7 @@ def demand(price: Difficulty, token: bool, fill: Fill, size: int) -> Difficulty 
     ``price`` is the recipient's SenderProofOfWork, ``token`` whether a BypassToken line is
     there, ``size`` the bytes that are not DataBlock lines of blocks held here.
     """
-    if fill.mailbox >= 1:
+    if _steps(fill.mailbox) >= _STEPS:
         return None
     bits = max(price.bits, FLOOR.bits) + _climb(fill.mailbox)
     if token:
@@ -38,13 +38,18 @@ def demand(price: Difficulty, token: bool, fill: Fill, size: int) -> Difficulty 
     return Difficulty(min(bits + _bulk_bits(size), 256), nonces)
 
 
+def _steps(fill: Fraction) -> int:
+    """Count the whole sixteenths; in integers, which is exact and cheap."""
+    return fill.numerator * _STEPS // fill.denominator
+
+
 def _climb(fill: Fraction) -> int:
-    return max(0, min(_MAX_CLIMB, int(fill * _STEPS) - _CLIMB_FROM + 1))
+    return max(0, min(_MAX_CLIMB, _steps(fill) - _CLIMB_FROM + 1))
 
 
 def _token_bits(full_price: int, share: Fraction) -> int:
     """Climb from the floor to the price in even steps as the token share fills."""
-    step = min(_STEPS, int(share * _STEPS))
+    step = min(_STEPS, _steps(share))
     return FLOOR.bits + (full_price - FLOOR.bits) * step // _STEPS
 
 

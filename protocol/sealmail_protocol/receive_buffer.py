@@ -8,7 +8,8 @@ class ReceiveBuffer:
     """Takes bytes at one end, gives lines and counted bytes at the other, each once."""
 
     def __init__(self) -> None:
-        self._bytes = bytearray()
+        # What one read gave stays as it is; only what has to be joined is copied.
+        self._bytes: bytes | bytearray = b""
         self._start = 0
         self._searched = 0
 
@@ -17,11 +18,16 @@ class ReceiveBuffer:
 
     def feed(self, data: bytes) -> None:
         """Take what the socket gave."""
-        if self._start:
-            del self._bytes[: self._start]
+        if self._start == len(self._bytes):
+            self._bytes, self._searched = data, 0
+        else:
+            if isinstance(self._bytes, bytes):
+                self._bytes = bytearray(memoryview(self._bytes)[self._start :])
+            else:
+                del self._bytes[: self._start]
             self._searched -= self._start
-            self._start = 0
-        self._bytes += data
+            self._bytes += data
+        self._start = 0
 
     def take_line(self) -> bytes | None:
         """Return the next line without its CRLF, or ``None`` while it is incomplete."""
@@ -39,7 +45,13 @@ class ReceiveBuffer:
 
     def take_up_to(self, count: int) -> bytes:
         """Return at most ``count`` bytes, as many as there are."""
-        chunk = bytes(memoryview(self._bytes)[self._start : self._start + count])
+        if self._start == 0 and len(self._bytes) <= count:
+            chunk = bytes(self._bytes)
+        else:
+            chunk = bytes(memoryview(self._bytes)[self._start : self._start + count])
         self._start += len(chunk)
+        if self._start == len(self._bytes):
+            # What is handed out is nobody's business here any more, its memory least of all.
+            self._bytes, self._start = b"", 0
         self._searched = self._start
         return chunk

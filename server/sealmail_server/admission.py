@@ -22,7 +22,7 @@ from sealmail_protocol.keys import KeyId, announcement_key
 from sealmail_protocol.merges import Standing
 from sealmail_protocol.policy import MAX_FUTURE_REPLICATED
 from sealmail_protocol.replies import Accepted, Pending, Verdict
-from sealmail_server.accounts import confirm, is_user
+from sealmail_server.accounts import confirm
 from sealmail_server.candidates import Arrival, Candidate
 from sealmail_server.claims import make_room_for_claim
 from sealmail_server.limits import Limits
@@ -32,13 +32,14 @@ from sealmail_server.mailboxes import (
     asked_for,
     check_nonces,
     entry_name,
+    mail_place,
     pays,
     terms_in_force,
     used_nonces,
 )
 from sealmail_server.quotas import check_acknowledgment_room, check_data_room
 from sealmail_server.waiting import let_wait, no_key
-from sealmail_store import ReadView, StoredEntry, WriteView
+from sealmail_store import MailPlace, ReadView, StoredEntry, WriteView
 from sealmail_store import Verdict as StoredVerdict
 
 VERDICT_KEPT = timedelta(days=14)
@@ -144,17 +145,18 @@ def _admit_claim(view: WriteView, candidate: Candidate, given: Decision) -> _Out
 def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
     block = candidate.block
     assert isinstance(block, MessageAnnouncement)  # noqa: S101 - the table says so
-    if view.is_buried(candidate.key, candidate.digest, candidate.identity):
+    nonces = used_nonces(candidate)
+    place = mail_place(view, candidate, nonces)
+    if place.dropped:
         raise InvalidBlock(Refusal.RECIPIENT, "the recipient has dropped this mail")
     terms = terms_in_force(view, block.recipient, given.now)
     paid = pays(candidate, terms.price)
     entry = candidate.entry(given.arrival, paid=paid)
-    held = view.entry(entry.type, entry.key, entry.identity)
+    held = view.entry(entry.type, entry.key, entry.identity) if place.held else None
     if held is not None and not _standing(entry).outbids(_standing(held)):
         return Accepted(), given.now + VERDICT_KEPT
-    nonces = used_nonces(candidate)
     if not given.arrival.replicated:
-        pending = _judge_mail(view, candidate, held, given, terms, nonces)
+        pending = _judge_mail(view, candidate, place, held, given, terms, nonces)
         if pending is not None:
             return pending
     view.put_entry(entry)
@@ -166,6 +168,7 @@ def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outc
 def _judge_mail(
     view: WriteView,
     candidate: Candidate,
+    place: MailPlace,
     held: StoredEntry | None,
     given: Decision,
     terms: MailTerms,
@@ -175,13 +178,14 @@ def _judge_mail(
     block = candidate.block
     assert isinstance(block, MessageAnnouncement)  # noqa: S101 - the table says so
     awaits, now, limits = block.recipient, given.now, given.limits
-    if not is_user(view, awaits.hex):
+    if not place.awaited:
         nobody = InvalidBlock(Refusal.RECIPIENT, "the recipient has no account here")
         return let_wait(view, candidate, given.arrival, awaits, now, limits, otherwise=nobody)
     if block.mailbox not in terms.mailboxes:
         raise InvalidBlock(Refusal.RECIPIENT, f"the recipient has no mailbox {block.mailbox}")
-    check_nonces(view, candidate, nonces)
-    asked = asked_for(view, candidate, held, terms.price, limits)
+    if place.seen_nonces:
+        check_nonces(view, candidate, nonces)
+    asked = asked_for(view, candidate, place, held, terms.price, limits)
     if pays(candidate, asked):
         return None
     too_cheap = InvalidBlock(Refusal.PRICE, f"{asked} is asked")

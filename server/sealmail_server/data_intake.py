@@ -74,7 +74,8 @@ class DataIntake:
             taking.take(chunk)
             return
         await self._chunk_done()
-        self._under_way = asyncio.ensure_future(asyncio.to_thread(taking.take, chunk))
+        loop = asyncio.get_running_loop()
+        self._under_way = loop.run_in_executor(None, taking.take, chunk)
 
     async def finish(self) -> Verdict:
         """Decide, commit, and return the verdict."""

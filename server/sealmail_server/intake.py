@@ -315,15 +315,14 @@ class Intake:
 def _examined(
     lines: _Lines, key: BlockKey, arrival: Arrival, now: datetime, limits: Limits
 ) -> _Entry:
-    entry = _Entry(lines)
     try:
-        return replace(entry, candidate=examine(lines, key, arrival, now, limits))
+        return _Entry(lines, examine(lines, key, arrival, now, limits))
     except InvalidBlock as error:
-        return entry.refused(error)
+        return _Entry(lines, refusal=error)
     except Exception:  # whatever a stranger's bytes set off, the others are served
         _log.exception("a block broke its examination")
         reason = "this server could not read the block"
-        return entry.refused(InvalidBlock(Refusal.INTERNAL, reason))
+        return _Entry(lines, refusal=InvalidBlock(Refusal.INTERNAL, reason))
 
 
 def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:

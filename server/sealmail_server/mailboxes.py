@@ -11,17 +11,10 @@ from sealmail_protocol.blocks import KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import KeyId
 from sealmail_protocol.pricing import FLOOR, Fill, demand
+from sealmail_server.accounts import AccountState
 from sealmail_server.candidates import Candidate
 from sealmail_server.limits import Limits
-from sealmail_store import (
-    ReadView,
-    StoredEntry,
-    Terms,
-    WriteView,
-    holder_space,
-    mailbox_space,
-    unpaid_space,
-)
+from sealmail_store import MailPlace, ReadView, StoredEntry, Terms, WriteView
 
 # Before a user's first announcement, mail for these mailboxes is taken at the floor price.
 FIRST_MAILBOXES: tuple[str, ...] = ("0", "1", "2", "3")
@@ -63,9 +56,22 @@ def announce_terms(view: WriteView, holder: KeyId, block: KeyAnnouncement, now: 
     view.put_terms(holder.raw, (new, *lingering[: MAX_MAILBOXES - 1]))
 
 
+def mail_place(view: ReadView, candidate: Candidate, nonces: list[bytes]) -> MailPlace:
+    """Return what is known of the place that an announcement asks for."""
+    return view.mail_place(
+        candidate.key,
+        candidate.digest,
+        candidate.identity,
+        _mail(candidate).recipient.raw,
+        nonces,
+        account_state=AccountState.CONFIRMED,
+    )
+
+
 def asked_for(
     view: ReadView,
     candidate: Candidate,
+    place: MailPlace,
     held: StoredEntry | None,
     price: Difficulty,
     limits: Limits,
@@ -75,16 +81,10 @@ def asked_for(
     size = len(candidate.header)
     freed = len(held.header) if held is not None else 0
     freed_unpaid = freed if held is not None and not held.paid else 0
-    holder = block.recipient.raw
-    used, unpaid, quota = view.bytes_in(
-        mailbox_space(candidate.key), unpaid_space(candidate.key), holder_space(holder)
-    )
-    used += size - freed
-    unpaid += size - freed_unpaid
-    stored, added = view.uncounted_data(block.data_blocks, holder)
-    quota += added
-    mailbox_fill = Fraction(used, limits.mailbox_bytes)
-    fill = max(mailbox_fill, Fraction(quota, limits.quota_bytes))
+    stored, added = view.uncounted_data(block.data_blocks, block.recipient.raw)
+    unpaid = place.unpaid + size - freed_unpaid
+    mailbox_fill = Fraction(place.used + size - freed, limits.mailbox_bytes)
+    fill = max(mailbox_fill, Fraction(place.quota + added, limits.quota_bytes))
     share = Fraction(unpaid * TOKEN_QUARTER, limits.mailbox_bytes)
     asked = demand(price, block.token is not None, Fill(fill, share), size - stored * _DATA_LINE)
     if asked is None and mailbox_fill >= 1:

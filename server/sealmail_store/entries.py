@@ -123,6 +123,25 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class MailPlace:
+    """What is known of the place that an announcement asks for.
+
+    ``dropped`` is whether its owner removed it before, ``held`` whether it is there already,
+    ``awaited`` whether its holder has an account, ``seen_nonces`` whether any of its nonces
+    may have served an entry. The rest are bytes: of the mailbox, of its unpaid part, and of the
+    holder's data.
+    """
+
+    dropped: bool
+    held: bool
+    awaited: bool
+    seen_nonces: bool
+    used: int
+    unpaid: int
+    quota: int
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """One auth key, known by its hash only, and whose it is; no ``userid`` while unbound."""
 

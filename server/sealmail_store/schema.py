@@ -47,14 +47,14 @@ CREATE TABLE named_data (
     key BLOB NOT NULL,
     holder BLOB NOT NULL,
     entry INTEGER NOT NULL,
-    UNIQUE (key, holder, entry)
-) STRICT;
+    PRIMARY KEY (key, holder, entry)
+) STRICT, WITHOUT ROWID;
 CREATE INDEX named_data_by_entry ON named_data (entry);
 CREATE TABLE spaces (
-    name TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL PRIMARY KEY,
     entries INTEGER NOT NULL,
     bytes INTEGER NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE TABLE waiting (
     id INTEGER PRIMARY KEY,
     digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),

@@ -1,7 +1,7 @@
 """What work inside the store sees: one consistent state to read."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any
@@ -14,6 +14,7 @@ from sealmail_store.data_files import DataFiles
 from sealmail_store.entries import (
     Account,
     Count,
+    MailPlace,
     StoredEntry,
     Terms,
     Verdict,
@@ -31,9 +32,10 @@ from sealmail_store.rows import (
     terms_of,
     waiting_of,
 )
-from sealmail_store.spaces import SpaceBook
+from sealmail_store.spaces import SpaceBook, holder_space, mailbox_space, unpaid_space
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
+_END = datetime.max.replace(tzinfo=UTC)
 
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
@@ -44,8 +46,17 @@ _PRESENT = (
     " WHERE EXISTS (SELECT 1 FROM entries WHERE type = value AND key = ?)"
 )
 
-_BYTES = "coalesce((SELECT bytes FROM spaces WHERE name = ?), 0)"
-_THREE_SPACES = f"SELECT {_BYTES}, {_BYTES}, {_BYTES}"
+_MAIL_PLACE = (
+    "SELECT EXISTS (SELECT 1 FROM tombstones WHERE key = ?1 AND digest = ?2)"
+    " OR EXISTS (SELECT 1 FROM tombstones WHERE key = ?1 AND identity = ?3),"
+    " EXISTS (SELECT 1 FROM entries"
+    " WHERE type = 'message-announcement' AND key = ?1 AND identity = ?3),"
+    " EXISTS (SELECT 1 FROM accounts WHERE userid = ?4 AND state = ?5),"
+    " EXISTS (SELECT 1 FROM used_nonces WHERE nonce IN (?6, ?7)),"
+    " coalesce((SELECT bytes FROM spaces WHERE name = ?8), 0),"
+    " coalesce((SELECT bytes FROM spaces WHERE name = ?9), 0),"
+    " coalesce((SELECT bytes FROM spaces WHERE name = ?10), 0)"
+)
 _KINDS = tuple(BlockType)
 _READABLE = (
     f"{ENTRIES} type IN (?, ?, ?, ?, ?) AND key = ?"
@@ -121,13 +132,6 @@ class ReadView:
         """Return what is in one of the named spaces (``spaces``), by its running sum."""
         return self._spaces.read(name)
 
-    def bytes_in(self, first: str, second: str, third: str) -> tuple[int, int, int]:
-        """Return the bytes in three spaces, by one question."""
-        found: tuple[int, int, int] = self._connection.execute(
-            _THREE_SPACES, (first, second, third)
-        ).get
-        return found
-
     def is_named(self, key: BlockKey) -> bool:
         """Tell whether a stored announcement names the data of ``key``."""
         return self._spaces.is_named(key)
@@ -171,16 +175,30 @@ class ReadView:
             ).get
         )
 
-    def is_buried(self, key: BlockKey, digest: bytes, identity: bytes) -> bool:
-        """Tell whether an entry was dropped, by its digest or in another guise."""
-        found = "SELECT 1 FROM tombstones WHERE key = ?"
-        return bool(
-            self._connection.execute(
-                f"SELECT EXISTS ({found} AND digest = ?)"
-                f" OR (? != x'' AND EXISTS ({found} AND identity = ?))",
-                (key.raw, digest, identity, key.raw, identity),
-            ).get
-        )
+    def mail_place(
+        self,
+        key: BlockKey,
+        digest: bytes,
+        identity: bytes,
+        holder: bytes,
+        nonces: Sequence[bytes],
+        *,
+        account_state: str,
+    ) -> MailPlace:
+        """Return what is known of the place that an announcement for ``holder`` asks for.
+
+        Only accounts in ``account_state`` count. One question, since each costs a turn at the
+        interpreter's lock, and busy servers are asked this for every mail.
+        """
+        spaces = mailbox_space(key), unpaid_space(key), holder_space(holder)
+        # Nearly every stamp has two nonces; who has more is asked about them apart.
+        first, second, *more = (*(nonce.hex() for nonce in nonces), None, None)
+        row: Any = self._connection.execute(
+            _MAIL_PLACE,
+            (key.raw, digest, identity, holder.hex(), account_state, first, second, *spaces),
+        ).get
+        dropped, held, awaited, seen = map(bool, row[:4])
+        return MailPlace(dropped, held, awaited, seen or any(more), *row[4:])
 
     def users_of_nonces(self, nonces: Iterable[bytes]) -> set[bytes]:
         """Return the identities of the entries that these nonces were used for."""
@@ -195,10 +213,11 @@ class ReadView:
 
     def terms(self, holder: bytes) -> tuple[Terms, ...]:
         """Return the terms of a key id: those in force first, then the ended, latest first."""
-        rows: Any = self._connection.execute(
-            TERMS + "holder = ? ORDER BY ended IS NOT NULL, ended DESC, announced DESC", (holder,)
-        )
-        return tuple(map(terms_of, rows))
+        rows: Any = self._connection.execute(TERMS + "holder = ?", (holder,))
+        # Few, and most often none: SQLite would prepare to sort them all the same.
+        found = sorted(map(terms_of, rows), key=lambda each: each.announced, reverse=True)
+        found.sort(key=lambda each: each.ended or _END, reverse=True)
+        return tuple(found)
 
     def verdict(self, digest: bytes) -> Verdict | None:
         """Return what was decided about the block with this digest, while it is remembered."""

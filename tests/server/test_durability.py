@@ -128,6 +128,7 @@ def test_twenty_kills_lose_nothing_that_was_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_two_hundred_kills_lose_nothing_that_was_answered(tmp_path: Path) -> None:
     """The same, two hundred times over."""
     kill_often(tmp_path / "data", 200)

@@ -277,7 +277,10 @@ def test_a_dropped_mail_does_not_come_back(tmp_path: Path) -> None:
         assert space.entries == 0
         office.pass_time(days=12, hours=1)
         await office.expiry.sweep()
-        assert not await office.store.read(lambda view: view.is_buried(key, digest, b""))
+        place = await office.store.read(
+            lambda view: view.mail_place(key, digest, digest, b"", (), account_state="")
+        )
+        assert not place.dropped
 
     in_post_office(tmp_path, scenario)
 

@@ -9,7 +9,15 @@ import pytest
 from tests.store.samples import NOON, announcement, in_store, put, some_key, store_data
 
 from sealmail_protocol.keys import BlockKey
-from sealmail_store import Account, BlockData, BlockStore, StoredEntry, Verdict, WriteView
+from sealmail_store import (
+    Account,
+    BlockData,
+    BlockStore,
+    MailPlace,
+    StoredEntry,
+    Verdict,
+    WriteView,
+)
 
 FIRST_KEY = BlockKey(bytes(20))
 LAST_KEY = BlockKey(b"\xff" * 20)
@@ -176,6 +184,39 @@ def test_accounts_are_found_by_hash_and_by_userid_in_any_case(tmp_path: Path) ->
 
     in_store(tmp_path, scenario)
     assert "x01" not in repr(bound)
+
+
+def test_one_question_tells_the_place_of_a_mail(tmp_path: Path) -> None:
+    """Dropped, held, awaited, its nonces seen, and the bytes around it: each as it was put."""
+    mail, holder = announcement(1), bytes(range(20))
+    nonces = [bytes([number]) * 32 for number in range(3)]
+    account = Account(b"h" * 32, holder.hex().upper(), "confirmed", NOON, NOON)
+
+    async def scenario(store: BlockStore) -> None:
+        async def place(identity: bytes, asked: list[bytes], state: str) -> MailPlace:
+            return await store.read(
+                lambda view: view.mail_place(
+                    mail.key, mail.digest, identity, holder, asked, account_state=state
+                )
+            )
+
+        nothing = MailPlace(False, False, False, False, 0, 0, 0)
+        assert await place(mail.identity, nonces[:2], "confirmed") == nothing
+        await put(store, mail)
+        await store.write(lambda view: view.put_account(account))
+        await store.write(lambda view: view.use_nonces(nonces[1:], b"another", NOON))
+        size = len(mail.header)
+        found = await place(mail.identity, nonces[:2], "confirmed")
+        assert found == MailPlace(False, True, True, True, size, size, 0)
+        found = await place(b"another", nonces[:1], "disabled")
+        assert found == MailPlace(False, False, False, False, size, size, 0)
+        # Beyond two nonces it does not say no, so that all of them are looked at.
+        assert (await place(mail.identity, [b"x", b"y", nonces[2]], "confirmed")).seen_nonces
+        await store.write(lambda view: view.bury(mail.key, b"d" * 32, mail.identity, NOON))
+        assert (await place(mail.identity, [], "confirmed")).dropped
+        assert not (await place(b"another", [], "confirmed")).dropped
+
+    in_store(tmp_path, scenario)
 
 
 def test_the_latest_time_seen_never_goes_back(tmp_path: Path) -> None:
