@@ -10,7 +10,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from sealmail_net.errors import BadAnswer, ConnectionLost, DamagedBlock, NetworkError
+from sealmail_net.errors import (
+    BadAnswer,
+    ConnectionLost,
+    DamagedBlock,
+    NetworkError,
+    Unavailable,
+)
 from sealmail_net.link import ServerLink
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
@@ -108,6 +114,7 @@ class RemoteServer:
             if isinstance(event, DataStarted):
                 await self._take_data(_ignore)
         if isinstance(event, Word):
+            self._require_given(event)
             return None
         if isinstance(event, TextBody):
             # An original server answers a bare end of block when it has lost the block.
@@ -124,7 +131,10 @@ class RemoteServer:
             event = await self._ask(GetServer(key))
             if isinstance(event, DataStarted):
                 found = await self._take_data(sink)
-        if isinstance(event, Word) or event == TextBody(()):
+        if isinstance(event, Word):
+            self._require_given(event)
+            return None
+        if event == TextBody(()):
             return None
         if not isinstance(event, DataStarted):
             raise DamagedBlock(self.address, key, "a text block where data was asked for")
@@ -134,6 +144,11 @@ class RemoteServer:
             return parse_data_header(decode_lines(event.lines))
         except InvalidBlock as error:
             raise DamagedBlock(self.address, key, error.reason) from error
+
+    def _require_given(self, answer: Word) -> None:
+        """Tell a server that cannot answer now from one that has nothing."""
+        if answer is Word.FAILED:
+            raise Unavailable(self.address, "FAILED to a GET")
 
     async def store(self, key: BlockKey, lines: Sequence[str]) -> Word:
         """Store a text block; the answer is DONE or a refusal."""
