@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sealmail_client.drafts import Draft
+from sealmail_client.drafts import Addressee, Draft
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_protocol.block_codec import parse_data_header, parse_text_block
@@ -86,11 +86,12 @@ class OutgoingRecipient:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message in the outbox."""
+    """A message in the outbox; a mail with Bcc recipients is several, each sealed on its own."""
 
     number: int
     composed: datetime
     draft: Draft
+    copy_of: int | None
     date: datetime | None
     message_hash: BlockKey | None
     filed: bool
@@ -114,23 +115,23 @@ class Outbox:
         self._database = database
 
     def add(self, draft: Draft, now: datetime) -> int:
-        """Store what is to be sent, and return its number."""
+        """Store what is to be sent, and return the number of its first copy.
+
+        That one alone is filed among the sent mail, for all.
+        """
+        first: int | None = None
         with self._database.unit():
-            number = self._database.write(
-                "INSERT INTO outgoing (composed, draft) VALUES (?, ?)",
-                format_date(now),
-                draft.to_json(),
-            )
-            for addressee in draft.addressees:
-                self._database.write(
-                    "INSERT INTO outgoing_recipient (message, key_id, address, state)"
-                    " VALUES (?, ?, ?, ?)",
-                    number,
-                    addressee.key_id.hex,
-                    addressee.address,
-                    Stage.COMPOSED,
-                )
-        return number
+            for readers in draft.copies():
+                number = self._add_copy(draft, readers, now, first)
+                first = first or number
+        if first is None:
+            raise ValueError("a draft without recipients")
+        return first
+
+    def copies(self, number: int) -> tuple[OutgoingMessage, ...]:
+        """Return all copies of a mail, by the number of the first."""
+        query = "SELECT * FROM outgoing WHERE id = ? OR copy_of = ? ORDER BY id"
+        return tuple(map(self._message, self._database.rows(query, number, number)))
 
     def all(self) -> tuple[OutgoingMessage, ...]:
         """Return every message, oldest first."""
@@ -233,6 +234,27 @@ class Outbox:
                     with self._database.unit():
                         self._move(message.number, recipient.key_id, Stage.EXPIRED, reason=reason)
 
+    def _add_copy(
+        self, draft: Draft, readers: Sequence[Addressee], now: datetime, first: int | None
+    ) -> int:
+        number = self._database.write(
+            "INSERT INTO outgoing (composed, draft, copy_of, filed) VALUES (?, ?, ?, ?)",
+            format_date(now),
+            draft.to_json(),
+            first,
+            first is not None,
+        )
+        for addressee in readers:
+            self._database.write(
+                "INSERT INTO outgoing_recipient (message, key_id, address, state)"
+                " VALUES (?, ?, ?, ?)",
+                number,
+                addressee.key_id.hex,
+                addressee.address,
+                Stage.COMPOSED,
+            )
+        return number
+
     def _move(self, number: int, key_id: KeyId, stage: Stage, **columns: object) -> None:
         row = self._database.row(
             "SELECT state FROM outgoing_recipient WHERE message = ? AND key_id = ?",
@@ -264,6 +286,7 @@ class Outbox:
             number=number,
             composed=parse_date(row["composed"]),
             draft=Draft.from_json(row["draft"]),
+            copy_of=row["copy_of"],
             date=_date(row["date"]),
             message_hash=_key(row["message_hash"]),
             filed=bool(row["filed"]),

@@ -3,24 +3,33 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from sealmail_client.ack_files import GivenSecret
 from sealmail_client.cutting import Piece, read_piece
 from sealmail_client.desk import Desk
+from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
+from sealmail_client.headers import Place
 from sealmail_client.outbox import OutgoingBlock, OutgoingMessage, OutgoingRecipient, Stage
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
 from sealmail_pow import Difficulty, estimate
-from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.blocks import (
+    BlockType,
+    BypassToken,
+    KeyAnnouncement,
+    MessageAnnouncement,
+)
+from sealmail_protocol.bypass import bypass_token
 from sealmail_protocol.compose import make_announcement, make_data_header
-from sealmail_protocol.keys import BlockKey, mailbox_key
+from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import data_challenge_prefix, message_challenge
 
@@ -30,6 +39,7 @@ MAX_CLIMB = 12
 MAX_HASHES = 2.0**36
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
+_FLOOR = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
 
 
 class TooDear(ClientError):
@@ -88,13 +98,16 @@ class Sender:
 
     async def _seal(self, message: OutgoingMessage) -> None:
         desk = self._desk
+        readers = {one.key_id: self._announcement(one) for one in message.recipients}
         order = SealOrder.of(
             desk.settings,
             message.draft,
-            {one.key_id: self._announcement(one) for one in message.recipients},
+            readers,
             desk.own_blocks.announcement(),
             desk.clock(),
             self._random_bytes,
+            self._bypass_secrets(readers),
+            self._transports(message.draft.named_to(readers)),
         )
         with desk.watcher.task("sealing"):
             sealed = await asyncio.to_thread(
@@ -108,6 +121,24 @@ class Sender:
             message.number, order.date, sealed.message_hash, blocks, order.ack_keys
         )
 
+    def _bypass_secrets(
+        self, readers: Mapping[KeyId, KeyAnnouncement]
+    ) -> dict[KeyId, GivenSecret]:
+        """Return what lets each reader answer without work, but for those we block.
+
+        Who does not speak of tokens himself may have a client too old to read them.
+        """
+        desk = self._desk
+        return {
+            key_id: desk.bypass.give(key_id, desk.clock(), self._random_bytes)
+            for key_id, announcement in readers.items()
+            if announcement.tokens_accepted_since and not desk.blocklist.holds(key_id)
+        }
+
+    def _transports(self, named: Sequence[Addressee]) -> dict[KeyId, Transport]:
+        held = {one.key_id: self._desk.correspondents.newest(one.key_id) for one in named}
+        return {key_id: one.transport for key_id, one in held.items() if one is not None}
+
     # Stamping.
 
     async def _stamp(self, message: OutgoingMessage) -> None:
@@ -119,7 +150,9 @@ class Sender:
             try:
                 announcement = self._announcement(recipient)
                 mailbox = self._dice.choice(announcement.mailboxes)
-                await self._pay(message, recipient, mailbox, _asked_by(announcement))
+                token = self._token(message, recipient, announcement)
+                price = _FLOOR if token is not None else _asked_by(announcement)
+                await self._pay(message, recipient, mailbox, price, token)
             except ClientError as error:
                 # One who cannot be written to must not keep the mail from the others.
                 self._desk.outbox.record_trouble(message.number, recipient.key_id, str(error))
@@ -135,23 +168,40 @@ class Sender:
         header = make_data_header(date, stamp, block.size)
         self._desk.outbox.record_data_stamp(message.number, block.position, header)
 
+    def _token(
+        self,
+        message: OutgoingMessage,
+        recipient: OutgoingRecipient,
+        announcement: KeyAnnouncement,
+    ) -> BypassToken | None:
+        """Return what pays instead of work, if the recipient gave us a secret that he honours."""
+        secret = self._desk.bypass.usable(
+            recipient.key_id, announcement.tokens_accepted_since, self._desk.clock()
+        )
+        return None if secret is None else bypass_token(secret, _stamped_bytes(message, recipient))
+
     async def _pay(
         self,
         message: OutgoingMessage,
         recipient: OutgoingRecipient,
         mailbox: str,
         price: Difficulty,
+        token: BypassToken | None,
     ) -> MessageAnnouncement:
         """Mint what is asked for a place in ``mailbox``, and record the announcement."""
         if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
-        date, message_hash = _dated(message), _hashed(message)
-        keys = tuple(block.key for block in message.blocks)
-        stamped = message_challenge(recipient.key_id, message_hash, date, keys)
+        stamped = _stamped_bytes(message, recipient)
         label = f"stamping for {recipient.address}"
         stamp = await mint_watched(stamped, price, label, self._desk.watcher)
         announcement = make_announcement(
-            date, stamp, recipient.key_id, mailbox, keys, message_hash
+            _dated(message),
+            stamp,
+            recipient.key_id,
+            mailbox,
+            _block_keys(message),
+            _hashed(message),
+            token,
         )
         self._desk.outbox.record_stamped(message.number, recipient.key_id, announcement)
         return announcement
@@ -236,7 +286,9 @@ class Sender:
                 return reason
             if demand.bits > price.bits + MAX_CLIMB:
                 return f"{reason}, far above the price of {price}"
-            announcement = await self._pay(message, recipient, announcement.mailbox, demand)
+            announcement = await self._pay(
+                message, recipient, announcement.mailbox, demand, announcement.token
+            )
         return reason
 
     # The user's own copy.
@@ -266,18 +318,20 @@ class Sender:
 
     def _envelope(self, message: OutgoingMessage) -> Envelope:
         settings, date = self._desk.settings, _dated(message)
+        addressees = message.draft.addressees
         return Envelope(
             folder=Folder.SENT,
             unique_id=message.draft.unique_id,
             message_hash=_hashed(message),
             sender=settings.user_id,
             sender_key=settings.key_id,
-            recipients=tuple(addressee.user_id for addressee in message.draft.addressees),
+            recipients=tuple(one.user_id for one in addressees if one.place is not Place.BCC),
             subject=message.draft.subject,
             date=date,
             signature=SignatureState.VALID,
             remark="",
             checked=date,
+            hidden=tuple(one.user_id for one in addressees if one.place is Place.BCC),
         )
 
     # What a message is made of.
@@ -299,9 +353,17 @@ class Sender:
 
 def _asked_by(announcement: KeyAnnouncement) -> Difficulty:
     """Return the owner's price, which no server lets be lower than its floor."""
-    floor = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
     price = announcement.price
-    return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
+    return Difficulty(max(price.bits, _FLOOR.bits), max(price.nonces, _FLOOR.nonces))
+
+
+def _stamped_bytes(message: OutgoingMessage, recipient: OutgoingRecipient) -> bytes:
+    keys = _block_keys(message)
+    return message_challenge(recipient.key_id, _hashed(message), _dated(message), keys)
+
+
+def _block_keys(message: OutgoingMessage) -> tuple[BlockKey, ...]:
+    return tuple(block.key for block in message.blocks)
 
 
 def _dated(message: OutgoingMessage) -> datetime:

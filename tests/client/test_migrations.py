@@ -33,6 +33,8 @@ CREATE TABLE known_key (
 CREATE TABLE own_block (
     type TEXT PRIMARY KEY, date TEXT NOT NULL, posted TEXT, block BLOB NOT NULL
 ) STRICT;
+CREATE TABLE outgoing (id INTEGER PRIMARY KEY, draft TEXT NOT NULL) STRICT;
+CREATE TABLE mail (id INTEGER PRIMARY KEY, recipients TEXT NOT NULL) STRICT;
 INSERT INTO own_block VALUES
     ('key-announcement', '2026-05-01T00:00:00Z', '2026-05-01T00:00:05Z', x'00'),
     ('address-claim', '2026-05-01T00:00:00Z', NULL, x'00');
