@@ -156,7 +156,7 @@ class BypassBook:
     # Rows.
 
     def _revoke(self, rows: list[sqlite3.Row], since: datetime) -> None:
-        """Revoke these secrets; we publish a date that is behind them, and not before ``since``."""
+        """Revoke these secrets; we publish a date behind them, and not before ``since``."""
         with self._database.unit():
             for row in rows:
                 self._database.write("UPDATE bypass_given SET revoked = 1 WHERE id = ?", row["id"])

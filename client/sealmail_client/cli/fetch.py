@@ -55,6 +55,7 @@ def _waiting_row(message: ArrivingMessage) -> dict[str, object]:
         "date": message.announcement.date.isoformat(),
         "blocks": len(message.announcement.data_blocks),
         "bits": message.bits,
+        "token": message.announcement.token is not None,
         "state": str(message.step),
         "reason": message.reason,
     }
@@ -72,5 +73,9 @@ def _described(message: ArrivingMessage) -> str:
     announcement = message.announcement
     about = f"a mail of {announcement.date.isoformat()}, {len(announcement.data_blocks)} blocks"
     if message.step is Step.UNDERPAID:
-        return f"{about}, stamped with {message.bits} bits only; `sealmail fetch --all` takes it"
+        token = " and a token that is not honoured" if announcement.token else ""
+        return (
+            f"{about}, stamped with {message.bits} bits only{token}; "
+            "`sealmail fetch --all` takes it"
+        )
     return f"{about}: {readable(message.reason)}"
