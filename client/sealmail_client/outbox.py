@@ -19,6 +19,7 @@ from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.fields import join_lines, split_lines
 from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_protocol.stamps import message_challenge
 
 LIFETIME = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].max_age
 # Opened on its last day, a message is acknowledged by a block that lives as long again.
@@ -102,6 +103,17 @@ class OutgoingMessage:
     def ended(self) -> bool:
         """Return whether nothing is left to do for anybody."""
         return all(recipient.stage in ENDED for recipient in self.recipients)
+
+    @property
+    def block_keys(self) -> tuple[BlockKey, ...]:
+        """Return the keys of its data blocks, in order."""
+        return tuple(block.key for block in self.blocks)
+
+    def stamped_bytes(self, recipient: KeyId) -> bytes:
+        """Return what is stamped of its announcement to ``recipient``, once it is sealed."""
+        if self.message_hash is None or self.date is None:
+            raise OutOfOrder(f"message {self.number} is not sealed yet")
+        return message_challenge(recipient, self.message_hash, self.date, self.block_keys)
 
     def at(self, *stages: Stage) -> tuple[OutgoingRecipient, ...]:
         """Return the recipients who are at one of these stages."""

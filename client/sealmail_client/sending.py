@@ -3,11 +3,10 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from sealmail_client.ack_files import GivenSecret
 from sealmail_client.cutting import Piece, read_piece
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
@@ -15,6 +14,7 @@ from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.headers import Place
 from sealmail_client.outbox import OutgoingBlock, OutgoingMessage, OutgoingRecipient, Stage
+from sealmail_client.paying import FLOOR, asked_by, secrets_for, token_for
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_client.writing import SealedFiles, SealOrder
@@ -27,11 +27,10 @@ from sealmail_protocol.blocks import (
     KeyAnnouncement,
     MessageAnnouncement,
 )
-from sealmail_protocol.bypass import bypass_token
 from sealmail_protocol.compose import make_announcement, make_data_header
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 from sealmail_protocol.policy import BLOCK_POLICY
-from sealmail_protocol.stamps import data_challenge_prefix, message_challenge
+from sealmail_protocol.stamps import data_challenge_prefix
 
 # A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
 MAX_CLIMB = 12
@@ -39,7 +38,6 @@ MAX_CLIMB = 12
 MAX_HASHES = 2.0**36
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
-_FLOOR = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
 
 
 class TooDear(ClientError):
@@ -106,7 +104,7 @@ class Sender:
             desk.own_blocks.announcement(),
             desk.clock(),
             self._random_bytes,
-            self._bypass_secrets(readers),
+            secrets_for(desk, readers, self._random_bytes),
             self._transports(message.draft.named_to(readers)),
         )
         with desk.watcher.task("sealing"):
@@ -120,20 +118,6 @@ class Sender:
         desk.outbox.record_sealed(
             message.number, order.date, sealed.message_hash, blocks, order.ack_keys
         )
-
-    def _bypass_secrets(
-        self, readers: Mapping[KeyId, KeyAnnouncement]
-    ) -> dict[KeyId, GivenSecret]:
-        """Return what lets each reader answer without work, but for those we block.
-
-        Who does not speak of tokens himself may have a client too old to read them.
-        """
-        desk = self._desk
-        return {
-            key_id: desk.bypass.give(key_id, desk.clock(), self._random_bytes)
-            for key_id, announcement in readers.items()
-            if announcement.tokens_accepted_since and not desk.blocklist.holds(key_id)
-        }
 
     def _transports(self, named: Sequence[Addressee]) -> dict[KeyId, Transport]:
         held = {one.key_id: self._desk.correspondents.newest(one.key_id) for one in named}
@@ -150,8 +134,8 @@ class Sender:
             try:
                 announcement = self._announcement(recipient)
                 mailbox = self._dice.choice(announcement.mailboxes)
-                token = self._token(message, recipient, announcement)
-                price = _FLOOR if token is not None else _asked_by(announcement)
+                token = token_for(self._desk, message, recipient, announcement)
+                price = FLOOR if token is not None else asked_by(announcement)
                 await self._pay(message, recipient, mailbox, price, token)
             except ClientError as error:
                 # One who cannot be written to must not keep the mail from the others.
@@ -168,18 +152,6 @@ class Sender:
         header = make_data_header(date, stamp, block.size)
         self._desk.outbox.record_data_stamp(message.number, block.position, header)
 
-    def _token(
-        self,
-        message: OutgoingMessage,
-        recipient: OutgoingRecipient,
-        announcement: KeyAnnouncement,
-    ) -> BypassToken | None:
-        """Return what pays instead of work, if the recipient gave us a secret that he honours."""
-        secret = self._desk.bypass.usable(
-            recipient.key_id, announcement.tokens_accepted_since, self._desk.clock()
-        )
-        return None if secret is None else bypass_token(secret, _stamped_bytes(message, recipient))
-
     async def _pay(
         self,
         message: OutgoingMessage,
@@ -191,7 +163,7 @@ class Sender:
         """Mint what is asked for a place in ``mailbox``, and record the announcement."""
         if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
-        stamped = _stamped_bytes(message, recipient)
+        stamped = message.stamped_bytes(recipient.key_id)
         label = f"stamping for {recipient.address}"
         stamp = await mint_watched(stamped, price, label, self._desk.watcher)
         announcement = make_announcement(
@@ -199,7 +171,7 @@ class Sender:
             stamp,
             recipient.key_id,
             mailbox,
-            _block_keys(message),
+            message.block_keys,
             _hashed(message),
             token,
         )
@@ -274,7 +246,7 @@ class Sender:
     ) -> str | None:
         announcement = recipient.announcement
         assert announcement is not None  # noqa: S101 - stamped before it is sent
-        price = _asked_by(self._announcement(recipient))
+        price = asked_by(self._announcement(recipient))
         reason = ""
         for _ in range(_MAX_PAYMENTS):
             key = mailbox_key(announcement.mailbox, recipient.key_id)
@@ -349,21 +321,6 @@ class Sender:
 
     def _files(self, message: OutgoingMessage) -> SealedFiles:
         return SealedFiles(self._desk.home.outgoing / str(message.number))
-
-
-def _asked_by(announcement: KeyAnnouncement) -> Difficulty:
-    """Return the owner's price, which no server lets be lower than its floor."""
-    price = announcement.price
-    return Difficulty(max(price.bits, _FLOOR.bits), max(price.nonces, _FLOOR.nonces))
-
-
-def _stamped_bytes(message: OutgoingMessage, recipient: OutgoingRecipient) -> bytes:
-    keys = _block_keys(message)
-    return message_challenge(recipient.key_id, _hashed(message), _dated(message), keys)
-
-
-def _block_keys(message: OutgoingMessage) -> tuple[BlockKey, ...]:
-    return tuple(block.key for block in message.blocks)
 
 
 def _dated(message: OutgoingMessage) -> datetime:

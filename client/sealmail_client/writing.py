@@ -127,6 +127,7 @@ class SealOrder:
         # The copy is read from the attachments once more: it must be what was signed.
         if not keyring.verify_detached(signature, files.zip_file).valid:
             raise SourceChanged
+        shutil.rmtree(files.unpacked, ignore_errors=True)
         return cut(files.sealed)
 
     def _letter(self, keyring: Keyring, files: SealedFiles) -> Letter:
