@@ -1,20 +1,36 @@
 """Copies, answers, forwarded mail and bypass tokens, by the installed programs."""
 
+import asyncio
 import sqlite3
 import zipfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.end_to_end.programs import PRICE, Server, User
+from tests.end_to_end.programs import Server, User
 
+from sealmail_client.answers import read_entries
+from sealmail_client.desk import Desk, utc_now
+from sealmail_client.drafts import Addressee, Draft
+from sealmail_client.home_database import HomeDatabase
+from sealmail_client.outbox import Stage
+from sealmail_client.posting import NotTaken, Outcome, Taken
+from sealmail_client.profile import Home
+from sealmail_client.sending import Sender
+from sealmail_net.remote_server import RemoteServer
 from sealmail_pow import Difficulty, level
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_text_block
-from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.blocks import KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.fields import split_lines
+from sealmail_protocol.keys import BlockKey, KeyId, announcement_key
+
+# So dear that no stamp of the floor is worth it by luck.
+DEAR = "bd,32,2"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +39,7 @@ def friends(place: Path, servers: tuple[Server, Server]) -> tuple[User, User, Us
     first, second = servers
     settling = (
         ("Uta", "uta@a.example", first),
-        ("Veit", "veit@b.example", second),
+        ("Veit", "veit@b.example", second, DEAR),
         ("Wanda", "wanda@a.example", first),
     )
     with ThreadPoolExecutor(2) as pool:
@@ -156,17 +172,16 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert (tmp_path / "plan (2).txt").read_text() == "the plan"
 
 
-@pytest.fixture
-def dear(friends: tuple[User, User, User]) -> Iterator[User]:
-    """Let Veit ask for more than anybody would pay."""
-    veit = friends[1]
-    veit.setting("price", "bd,64,2")
-    yield veit
-    veit.setting("price", PRICE)
+async def published(remote: RemoteServer, key_id: KeyId) -> KeyAnnouncement:
+    """Return the announcement of a key on a server."""
+    key = announcement_key(key_id)
+    (entry,) = read_entries(await remote.get(key) or (), key, utc_now(), [])
+    assert isinstance(entry.block, KeyAnnouncement)
+    return entry.block
 
 
 def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
-    friends: tuple[User, User, User], dear: User
+    friends: tuple[User, User, User],
 ) -> None:
     """Then his mail is listed, and taken on request; a blocked sender's never."""
     uta, veit, _ = friends
@@ -178,10 +193,10 @@ def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
     paid = announcement(uta, sends(uta, "By token", "--to", veit.address)["number"])
     assert paid.token is not None
     # Those of the floor, or a few more by luck.
-    assert 8 <= bits(paid) < Difficulty.parse(PRICE).bits
-    assert fetched(dear, "By token")["signature"] == "valid"
-    before = veit.does("bypass", "list").output
-    assert "void" not in before
+    assert 8 <= bits(paid) < Difficulty.parse(DEAR).bits
+    assert fetched(veit, "By token")["signature"] == "valid"
+    before = veit.asks_server(lambda remote: published(remote, veit.key_id))
+    assert "void" not in veit.does("bypass", "list").output
     assert "must work" in veit.does("bypass", "revoke", uta.address).output
     sends(uta, "Revoked", "--to", veit.address)
     waiting = veit.does("fetch", "--json").value["waiting"]
@@ -189,17 +204,66 @@ def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
     assert "a token that is not honoured" in veit.does("fetch").output
     taken = veit.does("fetch", "--all", "--json").value["filed"]
     assert [mail["subject"] for mail in taken] == ["Revoked"]
+    after = veit.asks_server(lambda remote: published(remote, veit.key_id))
+    assert before.tokens_accepted_since is not None
+    assert after.tokens_accepted_since is not None
+    assert after.tokens_accepted_since > before.tokens_accepted_since
+    uta.does("key", "find", veit.address, "--server", str(veit.server.address))
+    by_work = announcement(uta, sends(uta, "By work", "--to", veit.address)["number"])
+    assert by_work.token is None
+    assert bits(by_work) >= Difficulty.parse(DEAR).bits
+    fetched(veit, "By work")
     veit.does("block", uta.address)
     sends(uta, "Blocked", "--to", veit.address)
     assert veit.does("fetch", "--all", "--json").value["filed"] == []
     veit.does("unblock", uta.key_id.hex)
-    assert fetched_again(veit) == ["Blocked"]
+    filed = veit.does("fetch", "--all", "--json").value["filed"]
+    assert [mail["subject"] for mail in filed] == ["Blocked"]
 
 
-def fetched_again(user: User) -> list[str]:
-    """Return the subjects of what comes when everything is asked for."""
-    filed = user.does("fetch", "--all", "--json").value["filed"]
-    return [mail["subject"] for mail in filed]
+class ClimbingServers:
+    """Stands for servers whose mailboxes fill: what is posted first is not enough."""
+
+    def __init__(self) -> None:
+        self.posted: list[MessageAnnouncement] = []
+
+    @asynccontextmanager
+    async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Any]:
+        """Return a server that asks for more once."""
+        yield SimpleNamespace(
+            server=SimpleNamespace(address=servers[0]), post=self._post, post_data=self._post_data
+        )
+
+    async def _post(self, key: BlockKey, block: MessageAnnouncement) -> Outcome:
+        del key
+        self.posted.append(block)
+        return NotTaken("more", Difficulty(24, 2)) if len(self.posted) == 1 else Taken()
+
+    async def _post_data(self, *_: object) -> Outcome:
+        return Taken()
+
+
+def test_a_demand_that_climbs_is_paid_and_the_token_kept(
+    friends: tuple[User, User, User],
+) -> None:
+    """It need not be the price: the token still counts with the recipient."""
+    _, veit, wanda = friends
+    sends(veit, "Your secret", "--to", wanda.address)
+    fetched(wanda, "Your secret")
+    home = Home(wanda.home)
+    desk = Desk(home, home.load(), HomeDatabase(home.database))
+    servers = ClimbingServers()
+    desk.__dict__["servers"] = servers
+    draft = Draft("c" * 40, "Dear", "text", (Addressee(veit.address, veit.key_id, "Veit"),))
+    try:
+        message = asyncio.run(Sender(desk).advance(desk.outbox.add(draft, utc_now())))
+    finally:
+        desk.put_away()
+    assert [one.stage for one in message.recipients] == [Stage.SENT]
+    first, second = servers.posted
+    assert first.token is not None
+    assert second.token == first.token
+    assert bits(first) < 24 <= bits(second)
 
 
 def _path(user: User, mail: Any) -> Path:
