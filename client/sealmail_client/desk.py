@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
+from sealmail_client.blocklist import Blocklist
+from sealmail_client.bypass_book import BypassBook
 from sealmail_client.correspondents import Correspondents
 from sealmail_client.folders import Folders
 from sealmail_client.home_database import HomeDatabase
@@ -100,6 +102,16 @@ class Desk:
     def correspondents(self) -> Correspondents:
         """The address book."""
         return Correspondents(self.database)
+
+    @cached_property
+    def bypass(self) -> BypassBook:
+        """What lets known senders in without work."""
+        return BypassBook(self.database)
+
+    @cached_property
+    def blocklist(self) -> Blocklist:
+        """Whose mail is refused."""
+        return Blocklist(self.database)
 
     @cached_property
     def outbox(self) -> Outbox:

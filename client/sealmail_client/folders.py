@@ -27,6 +27,7 @@ class Folder(StrEnum):
 
     INBOX = "inbox"
     SENT = "sent"
+    FORWARDED = "forwarded"  # originals that came inside other mail
 
 
 class SignatureState(StrEnum):
@@ -39,7 +40,10 @@ class SignatureState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What is known of a mail without opening its ZIP."""
+    """What is known of a mail without opening its ZIP.
+
+    ``hidden`` are its Bcc recipients, ``original`` is the number of the mail forwarded in it.
+    """
 
     folder: Folder
     unique_id: str
@@ -52,6 +56,8 @@ class Envelope:
     signature: SignatureState
     remark: str
     checked: datetime
+    hidden: Sequence[str] = ()
+    original: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ class Folders:
         number = self._next_number()
         self._keep_files(number, zip_file, signature)
         self._database.write(
-            "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             number,
             envelope.folder,
             envelope.unique_id,
@@ -109,6 +115,8 @@ class Folders:
             envelope.remark,
             format_date(envelope.checked),
             envelope.folder is Folder.INBOX,
+            "\n".join(envelope.hidden),
+            envelope.original,
         )
         return number
 
@@ -167,6 +175,8 @@ class Folders:
             signature=SignatureState(row["signature"]),
             remark=row["remark"],
             checked=parse_date(row["checked"]),
+            hidden=tuple(row["hidden"].splitlines()),
+            original=row["original"],
         )
         return FiledMail(
             int(row["id"]),

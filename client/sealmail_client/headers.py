@@ -95,6 +95,13 @@ class Header:
             yield f"KeyTransport-{_lower(self.sender)}: {self.sender_transport}"
 
 
+def in_sight(header: Header) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of those whom every reader may see, and of the hidden ones."""
+    seen = (one.user_id for one in header.recipients if one.place is not Place.BCC)
+    hidden = (one.user_id for one in header.recipients if one.place is Place.BCC)
+    return tuple(seen), tuple(hidden)
+
+
 def address_in(user_id: str) -> str:
     """Return the address that a user id ends with, in its normal form; empty if there is none."""
     try:

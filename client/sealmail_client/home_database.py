@@ -151,8 +151,34 @@ ALTER TABLE incoming ADD COLUMN wanted INTEGER NOT NULL DEFAULT 0;  -- the user 
 ALTER TABLE capability ADD COLUMN ahead INTEGER NOT NULL DEFAULT 0;  -- seconds, of our clock
 """
 
+_WRITING = """
+ALTER TABLE outgoing ADD COLUMN copy_of INTEGER;  -- the first copy of the same mail
+ALTER TABLE mail ADD COLUMN hidden TEXT NOT NULL DEFAULT '';  -- Bcc recipients
+ALTER TABLE mail ADD COLUMN original INTEGER;  -- the mail that is forwarded in it
+CREATE TABLE bypass_given (
+    id INTEGER PRIMARY KEY,
+    key_id TEXT NOT NULL,              -- who may pay with it
+    secret BLOB NOT NULL,
+    created TEXT NOT NULL,
+    revoked INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE bypass_accepted (
+    since TEXT NOT NULL                -- as it is published; there is one row or none
+) STRICT;
+CREATE TABLE bypass_received (
+    key_id TEXT PRIMARY KEY,           -- whom it pays
+    secret BLOB NOT NULL,
+    created TEXT NOT NULL,
+    expires TEXT                       -- none: never
+) STRICT;
+CREATE TABLE blocked (
+    key_id TEXT PRIMARY KEY,
+    since TEXT NOT NULL
+) STRICT;
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -12,6 +12,11 @@ _BREAKS = frozenset(
     {"br", "p", "div", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "blockquote"}
 )
 _SILENT = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "style", "title")}
+# In front of all that the sender wrote: a policy can only be made stricter by later ones.
+_RULE = """<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
+style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'">
+<meta name="referrer" content="no-referrer">"""
 # No name we know is longer than this; an endless one is not read to its end.
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]{0,15})|<[!?]")
 
@@ -20,6 +25,11 @@ def text_of_html(html: str) -> str:
     """Return the words of ``html``, a line break where a block begins or ends."""
     lines = (" ".join(line.split()) for line in "".join(_words(html)).split("\n"))
     return "\n".join(lines).strip()
+
+
+def harmless_page(html: str) -> str:
+    """Return a page as it came, behind a rule by which browsers run and load nothing."""
+    return f"<!DOCTYPE html>\n{_RULE}\n{html}"
 
 
 def _words(html: str) -> list[str]:

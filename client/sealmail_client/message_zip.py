@@ -125,6 +125,9 @@ class OpenedLetter:
         signature = self._entries.get(f"{message_id}.DTS")
         if inner is None or signature is None:
             return None
+        # Nobody compresses an original; one in another in another would grow without bound.
+        if inner.size > self._entries.path.stat().st_size:
+            raise BadMessage("the original in it is larger than itself")
         content = self._entries.read(signature, MAX_SIGNATURE_BYTES)
         return Forwarded(message_id, self._save(inner, f"{message_id}.zip", target_dir), content)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from sealmail_client.drafts import Draft
+from sealmail_client.drafts import Addressee, Draft
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_protocol.block_codec import parse_data_header, parse_text_block
@@ -19,6 +19,7 @@ from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.fields import join_lines, split_lines
 from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_protocol.stamps import message_challenge
 
 LIFETIME = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].max_age
 # Opened on its last day, a message is acknowledged by a block that lives as long again.
@@ -102,11 +103,12 @@ class OutgoingRecipient:
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message in the outbox."""
+    """A message in the outbox; a mail with Bcc recipients is several, each sealed on its own."""
 
     number: int
     composed: datetime
     draft: Draft
+    copy_of: int | None
     date: datetime | None
     message_hash: BlockKey | None
     filed: bool
@@ -122,6 +124,20 @@ class OutgoingMessage:
     def withdrawn(self) -> bool:
         """Return whether the message was cancelled before it left for anybody."""
         return all(recipient.stage is Stage.CANCELLED for recipient in self.recipients)
+
+    @property
+    def block_keys(self) -> tuple[BlockKey, ...]:
+        """Return the keys of its data blocks, in order."""
+        return tuple(block.key for block in self.blocks)
+
+    def stamped_bytes(self, recipient: KeyId, date: datetime) -> bytes:
+        """Return what is stamped of its announcement to ``recipient``, once it is sealed.
+
+        ``date`` is that of the announcement, which may be younger than the seal.
+        """
+        if self.message_hash is None:
+            raise OutOfOrder(f"message {self.number} is not sealed yet")
+        return message_challenge(recipient, self.message_hash, date, self.block_keys)
 
     def at(self, *stages: Stage) -> tuple[OutgoingRecipient, ...]:
         """Return the recipients who are at one of these stages."""
@@ -139,24 +155,23 @@ class Outbox:
         self._database = database
 
     def add(self, draft: Draft, now: datetime, not_before: datetime | None = None) -> int:
-        """Store what is to be sent, and return its number; it leaves ``not_before`` a time."""
+        """Store what is to be sent, and return the number of its first copy.
+
+        That one alone is filed among the sent mail, for all; all leave ``not_before`` a time.
+        """
+        first: int | None = None
         with self._database.unit():
-            number = self._database.write(
-                "INSERT INTO outgoing (composed, draft) VALUES (?, ?)",
-                format_date(now),
-                draft.to_json(),
-            )
-            for addressee in draft.addressees:
-                self._database.write(
-                    "INSERT INTO outgoing_recipient (message, key_id, address, state, next_try)"
-                    " VALUES (?, ?, ?, ?, ?)",
-                    number,
-                    addressee.key_id.hex,
-                    addressee.address,
-                    Stage.COMPOSED,
-                    None if not_before is None else format_date(not_before),
-                )
-        return number
+            for readers in draft.copies():
+                number = self._add_copy(draft, readers, now, first, not_before)
+                first = first or number
+        if first is None:
+            raise ValueError("a draft without recipients")
+        return first
+
+    def copies(self, number: int) -> tuple[OutgoingMessage, ...]:
+        """Return all copies of a mail, by the number of the first."""
+        query = "SELECT * FROM outgoing WHERE id = ? OR copy_of = ? ORDER BY id"
+        return tuple(map(self._message, self._database.rows(query, number, number)))
 
     def all(self) -> tuple[OutgoingMessage, ...]:
         """Return every message, oldest first."""
@@ -272,16 +287,20 @@ class Outbox:
         """Record that a copy is among the sent mail."""
         self._database.write("UPDATE outgoing SET filed = 1 WHERE id = ?", number)
 
-    def cancel(self, number: int, now: datetime) -> OutgoingMessage:
-        """End a message for everybody it has not left for; ``TooLate`` if there is nobody."""
-        unsent = self.one(number).at(*UNSENT)
+    def cancel(self, number: int, now: datetime) -> tuple[OutgoingMessage, ...]:
+        """End a mail for everybody it has not left for, and return all its copies.
+
+        ``TooLate`` if there is nobody.
+        """
+        first = self.one(number).copy_of or number
+        unsent = [(copy.number, one) for copy in self.copies(first) for one in copy.at(*UNSENT)]
         if not unsent:
             raise TooLate(f"message {number} has left or has ended: nothing can be called back")
         reason = f"cancelled on {format_date(now)}"
         with self._database.unit():
-            for recipient in unsent:
-                self._move(number, recipient.key_id, Stage.CANCELLED, reason=reason)
-        return self.one(number)
+            for copy, recipient in unsent:
+                self._move(copy, recipient.key_id, Stage.CANCELLED, reason=reason)
+        return self.copies(first)
 
     def expire(self, now: datetime) -> None:
         """End what was tried long enough, and what no server keeps any more."""
@@ -291,6 +310,33 @@ class Outbox:
                     reason = recipient.reason or "not acknowledged in time"
                     with self._database.unit():
                         self._move(message.number, recipient.key_id, Stage.EXPIRED, reason=reason)
+
+    def _add_copy(
+        self,
+        draft: Draft,
+        readers: Sequence[Addressee],
+        now: datetime,
+        first: int | None,
+        not_before: datetime | None,
+    ) -> int:
+        number = self._database.write(
+            "INSERT INTO outgoing (composed, draft, copy_of, filed) VALUES (?, ?, ?, ?)",
+            format_date(now),
+            draft.to_json(),
+            first,
+            first is not None,
+        )
+        for addressee in readers:
+            self._database.write(
+                "INSERT INTO outgoing_recipient (message, key_id, address, state, next_try)"
+                " VALUES (?, ?, ?, ?, ?)",
+                number,
+                addressee.key_id.hex,
+                addressee.address,
+                Stage.COMPOSED,
+                None if not_before is None else format_date(not_before),
+            )
+        return number
 
     def _move(self, number: int, key_id: KeyId, stage: Stage, **columns: object) -> None:
         row = self._database.row(
@@ -323,6 +369,7 @@ class Outbox:
             number=number,
             composed=parse_date(row["composed"]),
             draft=Draft.from_json(row["draft"]),
+            copy_of=row["copy_of"],
             date=_date(row["date"]),
             message_hash=_key(row["message_hash"]),
             filed=bool(row["filed"]),

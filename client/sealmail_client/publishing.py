@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from sealmail_client.bypass_book import BypassBook
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.keyring import Keyring
@@ -55,6 +56,7 @@ class OwnBlocks:
     def __init__(self, database: HomeDatabase) -> None:
         self._database = database
         self._former_terms = FormerTerms(database)
+        self._bypass = BypassBook(database)
 
     def announcement(self) -> KeyAnnouncement | None:
         """Return our key-announcement, if one was made."""
@@ -116,11 +118,17 @@ class OwnBlocks:
         """Return whether key or claim must be posted, again or at last."""
         if self.revoked:
             return self.unposted(Place.HOME)
-        blocks = (self.announcement(), self.claim())
+        announcement, claim = self.announcement(), self.claim()
+        if announcement and announcement.tokens_accepted_since != self._bypass.published_since:
+            return True
         return any(
             block is None or self.posted(block.type) is None or now - block.date >= REPOST_AFTER
-            for block in blocks
+            for block in (announcement, claim)
         )
+
+    def tokens_accepted_since(self, now: datetime) -> datetime:
+        """Return since when we honour bypass secrets, as others are told."""
+        return self._bypass.accepted_since(now)
 
     def forget_postings(self, place: Place) -> None:
         """Post everything to ``place`` again: another server is there now."""
@@ -233,6 +241,7 @@ class Publisher:
             mailboxes=settings.mailboxes,
             price=settings.price,
             armored_key=armored_key,
+            tokens_accepted_since=self._own.tokens_accepted_since(date),
         )
         floor = BLOCK_POLICY[BlockType.KEY_ANNOUNCEMENT].server_stamp
         stamp = await mint_watched(text.challenge, floor, "stamping the key", self._watcher)

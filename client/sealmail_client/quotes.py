@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sealmail_client.correspondents import Correspondents
+from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
+from sealmail_client.paying import price_for
 from sealmail_pow import Difficulty, Estimate, estimate, hash_rate
-from sealmail_protocol.blocks import BlockType, KeyAnnouncement
-from sealmail_protocol.policy import BLOCK_POLICY
 
 
 class TooDear(ClientError):
@@ -34,22 +33,15 @@ class Quote:
             )
 
 
-def asked_by(announcement: KeyAnnouncement) -> Difficulty:
-    """Return the owner's price, which no server lets be lower than its floor."""
-    floor = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
-    price = announcement.price
-    return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
-
-
 def quote(
-    addressees: Sequence[Addressee], book: Correspondents, rate: float | None = None
+    addressees: Sequence[Addressee], desk: Desk, rate: float | None = None
 ) -> tuple[Quote, ...]:
     """Return what each recipient asks; without a hash rate this machine is timed for 50 ms."""
     rate = hash_rate() if rate is None else rate
     found = []
     for addressee in addressees:
-        announcement = book.announcement(addressee.key_id)
+        announcement = desk.correspondents.announcement(addressee.key_id)
         if announcement is not None:
-            price = asked_by(announcement)
+            price = price_for(desk, addressee.key_id, announcement)
             found.append(Quote(addressee, price, estimate(price, hashes_per_second=rate)))
     return tuple(found)

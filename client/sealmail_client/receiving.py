@@ -12,7 +12,6 @@ from pathlib import Path
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
-from sealmail_client.correspondents import KnownKey
 from sealmail_client.cutting import PIECE_SIZE, Joiner, PieceFile
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
@@ -25,17 +24,19 @@ from sealmail_client.errors import (
 )
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.gpg_status import SignatureCheck
-from sealmail_client.headers import Header, address_in
+from sealmail_client.headers import Header, address_in, in_sight
 from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
+from sealmail_client.judging import judged
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.message_zip import OpenedLetter, open_letter
+from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
 from sealmail_client.safe_files import make_private, sync_file
 from sealmail_client.sealing import OpenedSeal, open_seal
 from sealmail_net.errors import DamagedBlock
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType, MessageAnnouncement
-from sealmail_protocol.keys import BlockKey, KeyId, acknowledgment_key, mailbox_key
+from sealmail_protocol.keys import BlockKey, acknowledgment_key, mailbox_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_verify import Undecided
 
@@ -107,10 +108,18 @@ class Receiver:
         for entry in found:
             if isinstance(entry.block, MessageAnnouncement):
                 newest = max(newest or entry.block.date, entry.block.date)
-                paid = desk.terms.paid_by(entry.bits, len(entry.block.stamp.nonces))
-                step = Step.ANNOUNCED if paid else Step.UNDERPAID
+                step = self._first_step(entry.block, entry.bits)
                 desk.inbox.add(entry.block, entry.bits, step)
         desk.inbox.note_asked(mailbox, newest, now, full=since is None)
+
+    def _first_step(self, announcement: MessageAnnouncement, bits: int) -> Step:
+        """Judge by what was paid: in work, or with a token made from a secret that we gave."""
+        if self._desk.terms.paid_by(bits, len(announcement.stamp.nonces)):
+            return Step.ANNOUNCED
+        fit = self._desk.bypass.fit(announcement)
+        if fit is not None and self._desk.blocklist.holds(fit.key_id):
+            return Step.REFUSED
+        return Step.UNDERPAID if fit is None or fit.revoked else Step.ANNOUNCED
 
     # Their bytes.
 
@@ -229,12 +238,15 @@ class Receiver:
                 directory=directory,
             )
             letter = await asyncio.to_thread(open_letter, opened.zip_file)
+            if desk.blocklist.holds(letter.header.sender):
+                self._refuse(message, f"its sender {letter.header.sender} is blocked")
+                return
             check = await self._verify(peer, letter, opened)
             if check.key_missing and not self._outlived(message):
                 reason = f"the key of its sender {letter.header.sender} cannot be found"
                 desk.inbox.record_step(message.number, Step.FETCHED, reason)
                 return
-            await self._file(message, letter, opened, check)
+            await self._file(peer, message, letter, opened, check)
         except (BadMessage, NotForUs) as error:
             self._refuse(message, str(error))
         except WrongPassphrase:
@@ -279,6 +291,7 @@ class Receiver:
 
     async def _file(
         self,
+        peer: Peer,
         message: ArrivingMessage,
         letter: OpenedLetter,
         opened: OpenedSeal,
@@ -286,19 +299,22 @@ class Receiver:
     ) -> None:
         desk, header, now = self._desk, letter.header, self._desk.clock()
         known = desk.correspondents.known(address_in(header.sender_user_id))
-        state, remark = _judged(header, check, desk.settings.key_id, known)
+        state, remark = judged(header, check, known, desk.settings.key_id)
+        seen, hidden = in_sight(header)
         envelope = Envelope(
             folder=Folder.INBOX,
             unique_id=header.unique_id,
             message_hash=message.announcement.message_hash,
             sender=header.sender_user_id,
             sender_key=header.sender,
-            recipients=tuple(one.user_id for one in header.recipients),
+            recipients=seen,
             subject=header.subject,
             date=header.date,
             signature=state,
             remark=remark,
             checked=now,
+            hidden=hidden,
+            original=await self._original(peer, message, letter),
         )
         due = None
         if state is SignatureState.VALID and not remark:
@@ -310,8 +326,26 @@ class Receiver:
         desk.inbox.record_filed(message.number, number, due)
         await asyncio.to_thread(shutil.rmtree, self._directory(message), ignore_errors=True)
 
+    async def _original(
+        self, peer: Peer, message: ArrivingMessage, letter: OpenedLetter
+    ) -> int | None:
+        """File what is forwarded in a mail; a bad original is no fault of who passes it on."""
+
+        async def verify(inner: OpenedLetter, opened: OpenedSeal) -> SignatureCheck:
+            return await self._verify(peer, inner, opened)
+
+        message_hash, directory = message.announcement.message_hash, self._directory(message)
+        try:
+            return await file_original(self._desk, letter, message_hash, verify, directory)
+        except BadMessage as error:
+            self._doubts.append(f"the original in a mail of {letter.header.sender}: {error}")
+            return None
+
     async def _due(self, letter: OpenedLetter) -> DueAcknowledgment | None:
-        """Return what is owed to the sender, if the mail says so in good order."""
+        """Return what is owed to the sender, if the mail says so in good order.
+
+        A bypass secret that comes with it is kept, unless others could have read it.
+        """
         own, header = self._desk.settings.key_id, letter.header
         named, ack = header.recipient(own), letter.ack_file(own)
         if named is None or named.ack_key is None or ack is None:
@@ -322,14 +356,16 @@ class Receiver:
                 content = await asyncio.to_thread(
                     self._desk.keyring.decrypt_bytes, content, self._desk.passphrase
                 )
-            secret = parse_ack(content).ack
+            told = parse_ack(content)
         except (BadMessage, NotForUs) as error:
             self._doubts.append(f"no acknowledgment for mail of {header.sender}: {error}")
             return None
+        if ack.sealed and told.bypass is not None:
+            self._desk.bypass.keep(header.sender, told.bypass)
         servers = self._acknowledged_at(header)
-        if acknowledgment_key(secret) != named.ack_key or servers is None:
+        if acknowledgment_key(told.ack) != named.ack_key or servers is None:
             return None
-        return DueAcknowledgment(secret, str(servers), None)
+        return DueAcknowledgment(told.ack, str(servers), None)
 
     def _acknowledged_at(self, header: Header) -> Transport | None:
         """Return where the sender looks for acknowledgments: as he announces, or as he wrote."""
@@ -354,23 +390,3 @@ class Receiver:
         self._desk.inbox.record_step(message.number, Step.REFUSED, reason)
         self._refused.append(message.number)
         shutil.rmtree(self._directory(message), ignore_errors=True)
-
-
-def _judged(
-    header: Header, check: SignatureCheck, own: KeyId, known: Sequence[KnownKey]
-) -> tuple[SignatureState, str]:
-    """Return what the signature is worth, and what the user must know besides.
-
-    ``known`` are the keys of the address that the sender gives as his own.
-    """
-    if check.key_missing:
-        return SignatureState.UNKNOWN_KEY, check.reason
-    if not check.valid:
-        return SignatureState.INVALID, check.reason
-    if check.signer != header.sender:
-        return SignatureState.INVALID, f"it is signed by {check.signer}, not by its sender"
-    if header.recipient(own) is None:
-        return SignatureState.VALID, "it was written to others, and sealed to you by somebody"
-    if known and not any(key.key_id == header.sender and key.decision.chosen for key in known):
-        return SignatureState.VALID, "its sender gives an address that you know by another key"
-    return SignatureState.VALID, ""

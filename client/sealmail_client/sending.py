@@ -10,8 +10,10 @@ from pathlib import Path
 from sealmail_client.addressing import Addressing
 from sealmail_client.data_blocks import DataBlocks, outdated
 from sealmail_client.desk import Desk
+from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
+from sealmail_client.headers import Place
 from sealmail_client.outbox import (
     UNSENT,
     OutgoingBlock,
@@ -19,18 +21,18 @@ from sealmail_client.outbox import (
     OutgoingRecipient,
     Stage,
 )
+from sealmail_client.paying import Payment, asked_by, payment_for, secrets_for
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
-from sealmail_client.quotes import TooDear, asked_by
+from sealmail_client.quotes import TooDear
 from sealmail_client.retrying import next_try
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
-from sealmail_pow import Difficulty, estimate
-from sealmail_protocol.addresses import ServerAddress
+from sealmail_pow import estimate
+from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement
-from sealmail_protocol.keys import BlockKey, mailbox_key
-from sealmail_protocol.stamps import message_challenge
+from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 
 # A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
 MAX_CLIMB = 12
@@ -103,13 +105,16 @@ class Sender:
     async def _seal(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
         del waiting  # It is one seal for all.
         desk = self._desk
+        readers = {one.key_id: self._announcement(one) for one in message.recipients}
         order = SealOrder.of(
             desk.settings,
             message.draft,
-            {one.key_id: self._announcement(one) for one in message.recipients},
+            readers,
             desk.own_blocks.announcement(),
             desk.servers.moment(),
             self._random_bytes,
+            secrets_for(desk, readers, self._random_bytes),
+            self._transports(message.draft.named_to(readers)),
         )
         with desk.watcher.task("sealing"):
             sealed = await asyncio.to_thread(
@@ -123,6 +128,10 @@ class Sender:
             message.number, order.date, sealed.message_hash, blocks, order.ack_keys
         )
 
+    def _transports(self, named: Sequence[Addressee]) -> dict[KeyId, Transport]:
+        held = {one.key_id: self._desk.correspondents.newest(one.key_id) for one in named}
+        return {key_id: one.transport for key_id, one in held.items() if one is not None}
+
     # Stamping.
 
     async def _stamp(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
@@ -131,9 +140,9 @@ class Sender:
             try:
                 announcement = self._announcement(recipient)
                 mailbox = self._dice.choice(announcement.mailboxes)
-                await self._pay(
-                    message, recipient, mailbox, asked_by(announcement), self._date_for(message)
-                )
+                date = self._date_for(message)
+                payment = payment_for(self._desk, message, recipient, announcement, date)
+                await self._pay(message, recipient, mailbox, payment, date)
             except ClientError as error:
                 # One who cannot be written to must not keep the mail from the others.
                 self._note_trouble(message.number, recipient, str(error))
@@ -148,19 +157,24 @@ class Sender:
         message: OutgoingMessage,
         recipient: OutgoingRecipient,
         mailbox: str,
-        price: Difficulty,
+        payment: Payment,
         date: datetime,
     ) -> MessageAnnouncement:
         """Mint what is asked for a place in ``mailbox``, and record the announcement."""
+        price = payment.price
         if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
-        message_hash = _hashed(message)
-        keys = tuple(block.key for block in message.blocks)
-        stamped = message_challenge(recipient.key_id, message_hash, date, keys)
+        stamped = message.stamped_bytes(recipient.key_id, date)
         label = f"stamping for {recipient.address}"
         stamp = await mint_watched(stamped, price, label, self._desk.watcher)
         announcement = make_announcement(
-            date, stamp, recipient.key_id, mailbox, keys, message_hash
+            date,
+            stamp,
+            recipient.key_id,
+            mailbox,
+            message.block_keys,
+            _hashed(message),
+            payment.token,
         )
         self._desk.outbox.record_stamped(message.number, recipient.key_id, announcement)
         return announcement
@@ -215,8 +229,8 @@ class Sender:
     async def _post_announcement(
         self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
     ) -> str | None:
+        announcement = await self._timely(message, recipient)
         price = asked_by(self._announcement(recipient))
-        announcement = await self._timely(message, recipient, price)
         reason = ""
         for _ in range(_MAX_PAYMENTS):
             key = mailbox_key(announcement.mailbox, recipient.key_id)
@@ -228,42 +242,53 @@ class Sender:
                 return reason
             if demand.bits > price.bits + MAX_CLIMB:
                 return f"{reason}, far above the price of {price}"
+            payment = Payment(demand, announcement.token)
             announcement = await self._pay(
-                message, recipient, announcement.mailbox, demand, announcement.date
+                message, recipient, announcement.mailbox, payment, announcement.date
             )
         return reason
 
     async def _timely(
-        self, message: OutgoingMessage, recipient: OutgoingRecipient, price: Difficulty
+        self, message: OutgoingMessage, recipient: OutgoingRecipient
     ) -> MessageAnnouncement:
         """Return the announcement, stamped again if its mailbox is gone or its Date too old."""
         held = self._desk.outbox.one(message.number).recipient(recipient.key_id).announcement
         assert held is not None  # noqa: S101 - stamped before it is sent
-        mailboxes, now = self._announcement(recipient).mailboxes, self._desk.servers.moment()
+        terms, now = self._announcement(recipient), self._desk.servers.moment()
         old = outdated(BlockType.MESSAGE_ANNOUNCEMENT, held.date, now)
-        if held.mailbox in mailboxes and not old:
+        gone = held.mailbox not in terms.mailboxes
+        if not gone and not old:
             return held
-        mailbox = held.mailbox if held.mailbox in mailboxes else self._dice.choice(mailboxes)
-        return await self._pay(message, recipient, mailbox, price, now if old else held.date)
+        mailbox = self._dice.choice(terms.mailboxes) if gone else held.mailbox
+        date = now if old else held.date
+        payment = payment_for(self._desk, message, recipient, terms, date)
+        return await self._pay(message, recipient, mailbox, payment, date)
 
     # The user's own copy.
 
     async def _file_copy(self, message: OutgoingMessage) -> None:
         """File sent mail once it has left for everybody; ``work`` lets the sealed bytes go."""
         desk, files = self._desk, self._files(message)
-        if message.at(*UNSENT) or message.date is None or message.withdrawn:
+        if message.at(*UNSENT) or message.date is None or self._withdrawn(message):
             return
         if not message.filed:
             signature = await asyncio.to_thread(files.signature.read_bytes)
             desk.folders.file(self._envelope(message), files.zip_file, signature, desk.clock())
             desk.outbox.record_filed(message.number)
 
+    def _withdrawn(self, message: OutgoingMessage) -> bool:
+        """Return whether no copy of the mail has left: nobody has it, so it was not sent."""
+        copies = self._desk.outbox.copies(message.copy_of or message.number)
+        return all(copy.withdrawn for copy in copies)
+
     def _ended_directories(self) -> list[Path]:
         """Return the directories of messages that nobody will ask for any more."""
         ended = []
         for directory in self._desk.home.outgoing.iterdir():
             message = self._desk.outbox.one(int(directory.name))
-            if message.ended and (message.filed or message.date is None or message.withdrawn):
+            if message.ended and (
+                message.filed or message.date is None or self._withdrawn(message)
+            ):
                 ended.append(directory)
         return ended
 
@@ -273,18 +298,20 @@ class Sender:
 
     def _envelope(self, message: OutgoingMessage) -> Envelope:
         settings, date = self._desk.settings, _dated(message)
+        addressees = message.draft.addressees
         return Envelope(
             folder=Folder.SENT,
             unique_id=message.draft.unique_id,
             message_hash=_hashed(message),
             sender=settings.user_id,
             sender_key=settings.key_id,
-            recipients=tuple(addressee.user_id for addressee in message.draft.addressees),
+            recipients=tuple(one.user_id for one in addressees if one.place is not Place.BCC),
             subject=message.draft.subject,
             date=date,
             signature=SignatureState.VALID,
             remark="",
             checked=date,
+            hidden=tuple(one.user_id for one in addressees if one.place is Place.BCC),
         )
 
     # What a message is made of.

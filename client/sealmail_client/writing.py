@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from sealmail_client.ack_files import AckSecret
+from sealmail_client.ack_files import AckSecret, GivenSecret
 from sealmail_client.cutting import CutMessage, cut
 from sealmail_client.drafts import Draft
 from sealmail_client.errors import SourceChanged
-from sealmail_client.headers import Header, Place, Recipient
+from sealmail_client.headers import Header, Recipient
 from sealmail_client.keyring import Keyring
-from sealmail_client.letters import AckFile, Attachment, Letter
-from sealmail_client.message_zip import write_zip
+from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
+from sealmail_client.message_zip import open_letter, write_zip
 from sealmail_client.safe_files import (
     create_private,
     make_private,
@@ -27,6 +27,7 @@ from sealmail_client.safe_files import (
 )
 from sealmail_client.sealing import seal
 from sealmail_client.settings import Settings
+from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import KeyAnnouncement
 from sealmail_protocol.keys import AckHash, BlockKey, KeyId, acknowledgment_key
 
@@ -52,6 +53,11 @@ class SealedFiles:
         """The signature over it."""
         return self.directory / "signature"
 
+    @property
+    def unpacked(self) -> Path:
+        """Attachments of another mail that go with this one."""
+        return self.directory / "unpacked"
+
     def remove(self) -> None:
         """Let go of everything."""
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -59,7 +65,11 @@ class SealedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SealOrder:
-    """All that is needed to write, sign and seal one message."""
+    """All that is needed to write, sign and seal one copy of a mail.
+
+    ``announcements`` are those of its readers; whom it names besides is reached by
+    ``transports``. ``bypass`` are the secrets that readers who know of such are told.
+    """
 
     settings: Settings
     draft: Draft
@@ -67,6 +77,8 @@ class SealOrder:
     own_key: bytes | None
     date: datetime
     secrets: Mapping[KeyId, AckHash] = field(repr=False)
+    bypass: Mapping[KeyId, GivenSecret] = field(default_factory=dict)
+    transports: Mapping[KeyId, Transport] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -77,11 +89,13 @@ class SealOrder:
         own: KeyAnnouncement | None,
         date: datetime,
         random_bytes: Callable[[int], bytes],
+        bypass: Mapping[KeyId, GivenSecret],
+        transports: Mapping[KeyId, Transport],
     ) -> "SealOrder":
         """Make up the secrets by which each recipient will acknowledge the message."""
         acks = {key_id: AckHash(random_bytes(20)) for key_id in announcements}
         own_key = own.signed.message if own is not None else None
-        return cls(settings, draft, announcements, own_key, date, acks)
+        return cls(settings, draft, announcements, own_key, date, acks, bypass, transports)
 
     @property
     def ack_keys(self) -> dict[KeyId, BlockKey]:
@@ -97,7 +111,7 @@ class SealOrder:
         files.remove()
         make_private(files.directory)
         sync_directory(files.directory.parent)
-        letter = self._letter(keyring)
+        letter = self._letter(keyring, files)
         signature = seal(
             letter,
             keyring=keyring,
@@ -113,36 +127,71 @@ class SealOrder:
         # The copy is read from the attachments once more: it must be what was signed.
         if not keyring.verify_detached(signature, files.zip_file).valid:
             raise SourceChanged
+        shutil.rmtree(files.unpacked, ignore_errors=True)
         return cut(files.sealed)
 
-    def _letter(self, keyring: Keyring) -> Letter:
+    def _letter(self, keyring: Keyring, files: SealedFiles) -> Letter:
+        attached = (*self.draft.attachments, *_forwarded_attachments(self.draft, files))
         return Letter(
             header=self._header(),
             text=self.draft.text,
+            html=self.draft.html,
             ack_files=tuple(self._ack_file(key_id, keyring) for key_id in self.announcements),
             own_key=self.own_key,
-            attachments=tuple(Attachment(path.name, path) for path in self.draft.attachments),
+            attachments=tuple(Attachment(path.name, path) for path in attached),
             padded=self.settings.pad_sizes,
+            forwarded=_forwarded_whole(self.draft),
         )
 
     def _header(self) -> Header:
         ack_keys = self.ack_keys
+        forwarded = self.draft.forwarded
         return Header(
             sender_user_id=self.settings.user_id,
             sender=self.settings.key_id,
             sender_transport=self.settings.transport,
             recipients=tuple(
-                Recipient(Place.TO, one.user_id, key_id, one.transport, ack_keys[key_id])
-                for key_id, one in self.announcements.items()
+                Recipient(
+                    one.place,
+                    one.user_id,
+                    one.key_id,
+                    self.transports.get(one.key_id),
+                    ack_keys.get(one.key_id),
+                )
+                for one in self.draft.named_to(self.announcements)
             ),
             unique_id=self.draft.unique_id,
             subject=self.draft.subject,
             date=self.date,
+            reply_thread_id=self.draft.reply_thread_id,
+            forwarded_id=None if forwarded is None else forwarded.signed_as,
         )
 
     def _ack_file(self, key_id: KeyId, keyring: Keyring) -> AckFile:
-        """Seal a secret to its recipient alone, unless he is the only one anyway."""
-        content = AckSecret(self.secrets[key_id]).to_bytes()
-        if len(self.secrets) == 1:
+        """Seal a secret to its recipient alone, unless he is the only one anyway.
+
+        A bypass secret is always sealed: the letter may be forwarded, and the file with it.
+        """
+        bypass = self.bypass.get(key_id)
+        content = AckSecret(self.secrets[key_id], bypass).to_bytes()
+        if len(self.secrets) == 1 and bypass is None:
             return AckFile(key_id, content, sealed=False)
         return AckFile(key_id, keyring.encrypt_bytes(content, (key_id,)), sealed=True)
+
+
+def _forwarded_whole(draft: Draft) -> Forwarded | None:
+    forwarded = draft.forwarded
+    if forwarded is None or forwarded.signed_as is None:
+        return None
+    signature = forwarded.signature_file.read_bytes()
+    return Forwarded(forwarded.signed_as, forwarded.zip_file, signature)
+
+
+def _forwarded_attachments(draft: Draft, files: SealedFiles) -> list[Path]:
+    """Unpack what is attached to a forwarded mail, for as long as this one is on its way."""
+    forwarded = draft.forwarded
+    if forwarded is None or forwarded.signed_as is not None:
+        return []
+    directory = make_private(files.unpacked)
+    original = open_letter(forwarded.zip_file)
+    return [original.save_attachment(one.name, directory) for one in original.attachments]

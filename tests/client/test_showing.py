@@ -4,7 +4,7 @@ import pytest
 
 from sealmail_client.cli.program import readable
 from sealmail_client.headers import address_in
-from sealmail_client.html_text import text_of_html
+from sealmail_client.html_text import harmless_page, text_of_html
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,18 @@ from sealmail_client.html_text import text_of_html
 def test_html_is_shown_as_its_words(html: str, text: str) -> None:
     """No mark is left, and no character of the text is lost."""
     assert text_of_html(html) == text
+
+
+def test_a_page_for_a_browser_begins_with_the_rule_that_nothing_runs_or_loads() -> None:
+    """Whatever the sender wrote stands behind it, unchanged."""
+    html = "<html><head><script src='https://x.example'></script></head></html>"
+    head, rule, rest = harmless_page(html).partition(
+        "default-src 'none'; img-src data:; style-src"
+    )
+    assert rule
+    assert head.startswith("<!DOCTYPE html>")
+    assert rest.endswith(html)
+    assert text_of_html(harmless_page("<p>words")) == "words"
 
 
 @pytest.mark.timeout(30)

@@ -93,10 +93,12 @@ class User:
     server: Server
 
     @classmethod
-    def settle(cls, place: Path, name: str, address: str, server: Server) -> "User":
+    def settle(
+        cls, place: Path, name: str, address: str, server: Server, price: str = PRICE
+    ) -> "User":
         """Make an identity, published on its server."""
         user = cls(name, address, place / name.lower(), server)
-        identity = ("--name", name, "--address", address, "--price", PRICE)
+        identity = ("--name", name, "--address", address, "--price", price)
         home = ("--server", str(server.address), "--allow-private-targets", "--no-passphrase")
         auth_key = server.auth_keys.pop()
         done = user.runs("init", *identity, *home, environment={"SEALMAIL_AUTH_KEY": auth_key})

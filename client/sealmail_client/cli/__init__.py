@@ -6,7 +6,9 @@ import click
 from platformdirs import user_data_path
 
 from sealmail_client.cli.acks import acks
+from sealmail_client.cli.answers import forward, reply
 from sealmail_client.cli.backup import backup, restore
+from sealmail_client.cli.bypass import block, bypass, unblock
 from sealmail_client.cli.doctor import doctor
 from sealmail_client.cli.fetch import fetch
 from sealmail_client.cli.identity import identity as identity_group
@@ -47,7 +49,8 @@ def main(context: click.Context, home: Path, identity: str | None) -> None:
 
 for _command in (
     *(init, identity_group, key, server),
-    *(send, fetch, list_mail, read, save, search, outbox, acks),
+    *(send, fetch, list_mail, read, save, search, reply, forward, outbox, acks),
+    *(bypass, block, unblock),
     *(backup, restore, pow, doctor),
 ):
     main.add_command(_command)

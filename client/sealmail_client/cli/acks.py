@@ -5,7 +5,7 @@ import asyncio
 import click
 
 from sealmail_client.acknowledgments import look_for_acknowledgments
-from sealmail_client.cli.outbox import message_row, tell_messages
+from sealmail_client.cli.outbox import message_rows, tell_messages
 from sealmail_client.cli.program import desk_of, json_option, show
 from sealmail_client.desk import Desk
 
@@ -18,7 +18,7 @@ def acks(context: click.Context, as_json: bool) -> None:
     with desk_of(context) as desk:
         asyncio.run(_ask(desk))
         messages = desk.outbox.all()
-        show([message_row(one) for one in messages], as_json, lambda: tell_messages(messages))
+        show(message_rows(messages), as_json, lambda: tell_messages(messages))
 
 
 async def _ask(desk: Desk) -> None:

@@ -159,6 +159,7 @@ def _waiting_row(message: ArrivingMessage) -> dict[str, object]:
         "date": message.announcement.date.isoformat(),
         "blocks": len(message.announcement.data_blocks),
         "bits": message.bits,
+        "token": message.announcement.token is not None,
         "state": str(message.step),
         "reason": message.reason,
     }
@@ -177,7 +178,8 @@ def _described(message: ArrivingMessage) -> str:
     about = f"a mail of {announcement.date.isoformat()}, {len(announcement.data_blocks)} blocks"
     takes = f"`sealmail fetch {number}` takes it"
     if message.step is Step.UNDERPAID:
-        return f"{about}, stamped with {message.bits} bits only; {takes}"
+        token = " and a token that is not honoured" if announcement.token else ""
+        return f"{about}, stamped with {message.bits} bits only{token}; {takes}"
     if message.step is Step.LARGE:
         return f"{about}: {readable(message.reason)}; {takes}"
     return f"{about}: {readable(message.reason)}"

@@ -1,14 +1,19 @@
 """``sealmail list``, ``read`` and ``save``: mail that is filed."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from sealmail_client.answering import shown_text
 from sealmail_client.cli.program import desk_of, json_option, readable, show
-from sealmail_client.folders import FiledMail, Folder, SignatureState
-from sealmail_client.html_text import text_of_html
+from sealmail_client.errors import CannotWrite, ClientError
+from sealmail_client.folders import FiledMail, Folder, Folders, SignatureState
+from sealmail_client.headers import Place
+from sealmail_client.html_text import harmless_page
 from sealmail_client.message_zip import OpenedLetter, open_letter
+from sealmail_client.safe_files import create_private
 from sealmail_protocol.dates import format_date
 
 _SIGNATURE_TEXTS = {
@@ -16,6 +21,12 @@ _SIGNATURE_TEXTS = {
     SignatureState.INVALID: "NOT VALID",
     SignatureState.UNKNOWN_KEY: "NOT CHECKED: the sender's key is not known",
 }
+
+
+class NoHtml(ClientError):
+    """The mail is plain text: `sealmail read` shows it."""
+
+    exit_code = 18
 
 
 @click.command(name="list")
@@ -41,21 +52,41 @@ def list_mail(context: click.Context, folder: str, as_json: bool) -> None:
 
 @click.command()
 @click.argument("number", type=int)
+@click.option(
+    "--html",
+    "html_target",
+    metavar="FILE",
+    help="Write the HTML of the mail, and nothing else, to a new FILE; - is standard output.",
+)
 @json_option
 @click.pass_context
-def read(context: click.Context, number: int, as_json: bool) -> None:
-    """Show mail NUMBER as text, with what is known of its signature."""
+def read(context: click.Context, number: int, html_target: str | None, as_json: bool) -> None:
+    """Show mail NUMBER as text, with what is known of its signature.
+
+    HTML is written as it came, with a rule at its head by which a browser runs no script in it
+    and loads nothing from elsewhere.
+    """
     with desk_of(context, alone=False) as desk:
         mail = desk.folders.one(number)
         letter = open_letter(mail.zip_file)
+        if html_target is not None:
+            _write_html(number, letter, html_target)
+            desk.folders.mark_read(number)
+            return
         standing = desk.correspondents.standing(mail.envelope.sender, mail.envelope.sender_key)
+        original = _original(desk.folders, mail)
         content = {
             **mail_row(mail),
             "sender_standing": standing,
-            "text": _text(letter),
+            "to": _people(letter, Place.TO),
+            "cc": _people(letter, Place.CC),
+            "reply_thread_id": letter.header.reply_thread_id,
+            "text": shown_text(letter),
+            "html": letter.html is not None,
+            "forwarded": None if original is None else mail_row(original),
             "attachments": [{"name": one.name, "size": one.size} for one in letter.attachments],
         }
-        show(content, as_json, lambda: _tell(mail, letter, standing))
+        show(content, as_json, lambda: _tell(mail, letter, standing, original))
         desk.folders.mark_read(number)
 
 
@@ -82,12 +113,14 @@ def mail_row(mail: FiledMail) -> dict[str, object]:
         "from": envelope.sender,
         "sender_key": envelope.sender_key.hex,
         "to": list(envelope.recipients),
+        "bcc": list(envelope.hidden),
         "subject": envelope.subject,
         "date": format_date(envelope.date),
         "signature": str(envelope.signature),
         "remark": envelope.remark,
         "checked": format_date(envelope.checked),
         "unread": mail.unread,
+        "original": envelope.original,
     }
 
 
@@ -98,7 +131,9 @@ def mail_table(mails: Sequence[FiledMail]) -> str:
 
 def _line(mail: FiledMail) -> str:
     envelope = mail.envelope
-    people = envelope.sender if envelope.folder is Folder.INBOX else ", ".join(envelope.recipients)
+    people = envelope.sender
+    if envelope.folder is Folder.SENT:
+        people = ", ".join((*envelope.recipients, *envelope.hidden))
     mark = "*" if mail.unread else " "
     doubt = "  [doubtful: read its remark]" if envelope.remark else ""
     if envelope.signature is not SignatureState.VALID:
@@ -108,25 +143,62 @@ def _line(mail: FiledMail) -> str:
     return f"{mail.number:>4} {mark} {date}  {readable(people)}  {subject}{doubt}"
 
 
-def _tell(mail: FiledMail, letter: OpenedLetter, standing: str) -> None:
+def _tell(
+    mail: FiledMail, letter: OpenedLetter, standing: str, original: FiledMail | None
+) -> None:
     envelope = mail.envelope
-    signature = _SIGNATURE_TEXTS[envelope.signature]
-    remark = f" ({readable(envelope.remark)})" if envelope.remark else ""
     for name, value in (
         ("From", f"{readable(envelope.sender)} {envelope.sender_key} ({standing})"),
-        *(("To", readable(recipient)) for recipient in envelope.recipients),
+        *(("To", readable(one)) for one in _people(letter, Place.TO)),
+        *(("Cc", readable(one)) for one in _people(letter, Place.CC)),
+        *(("Bcc", readable(one)) for one in envelope.hidden),
         ("Date", format_date(envelope.date)),
         ("Subject", readable(envelope.subject)),
-        ("Signature", f"{signature}{remark}, checked {format_date(envelope.checked)}"),
+        ("Signature", f"{_signature(mail)}, checked {format_date(envelope.checked)}"),
     ):
         click.echo(f"{name}: {value}")
     for attachment in letter.attachments:
         click.echo(f"Attachment: {readable(attachment.name)} ({attachment.size} bytes)")
-    click.echo(f"\n{readable(_text(letter))}")
+    if letter.header.forwarded_id is not None:
+        click.echo(f"Forwarded: {_told_original(original)}")
+    if letter.html is not None:
+        click.echo("Also as HTML: `sealmail read --html`")
+    click.echo(f"\n{readable(shown_text(letter))}")
 
 
-def _text(letter: OpenedLetter) -> str:
-    """Return the text of a letter; one that has only HTML is shown without its marks."""
-    if letter.text is not None:
-        return letter.text
-    return text_of_html(letter.html) if letter.html is not None else ""
+def _signature(mail: FiledMail) -> str:
+    remark = f" ({readable(mail.envelope.remark)})" if mail.envelope.remark else ""
+    return f"{_SIGNATURE_TEXTS[mail.envelope.signature]}{remark}"
+
+
+def _told_original(original: FiledMail | None) -> str:
+    if original is None:
+        return "an original that could not be opened"
+    envelope = original.envelope
+    sender = f"{readable(envelope.sender)} {envelope.sender_key}"
+    return f"mail {original.number} of {sender}, signature {_signature(original)}"
+
+
+def _original(folders: Folders, mail: FiledMail) -> FiledMail | None:
+    number = mail.envelope.original
+    return None if number is None else folders.one(number)
+
+
+def _people(letter: OpenedLetter, place: Place) -> list[str]:
+    return [one.user_id for one in letter.header.recipients if one.place is place]
+
+
+def _write_html(number: int, letter: OpenedLetter, target: str) -> None:
+    if letter.html is None:
+        raise NoHtml(f"mail {number} has no HTML: `sealmail read {number}` shows its text")
+    content = harmless_page(letter.html).encode(errors="replace")
+    if target == "-":
+        # Bytes steer a terminal; a pipe takes them as they are.
+        terminal = sys.stdout.isatty()
+        click.echo(readable(content.decode()) if terminal else content, nl=False)
+        return
+    try:
+        with create_private(Path(target)) as file:
+            file.write(content)
+    except FileExistsError:
+        raise CannotWrite(f"{target} is there already: name another file") from None

@@ -9,8 +9,9 @@ import click
 
 from sealmail_client.cli.program import desk_of, json_option, readable, show
 from sealmail_client.errors import CannotWrite, ClientError
+from sealmail_client.headers import Place
 from sealmail_client.ledger import ledger_rows
-from sealmail_client.outbox import UNSENT, OutgoingMessage
+from sealmail_client.outbox import UNSENT, OutgoingMessage, OutgoingRecipient
 from sealmail_client.safe_files import create_private
 from sealmail_client.sending import Sender
 from sealmail_protocol.dates import format_date
@@ -48,14 +49,16 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
         if export_file is not None:
             _export(messages, export_file)
             return
-        show([message_row(one) for one in messages], as_json, lambda: tell_messages(messages))
+        show(message_rows(messages), as_json, lambda: tell_messages(messages))
     if retry:
         require_sent(messages)
 
 
 def require_sent(messages: Sequence[OutgoingMessage]) -> None:
     """Raise ``NotSent`` if a message was tried in vain; one that is held back was not."""
-    unsent = [one.number for one in messages if any(each.tries for each in one.at(*UNSENT))]
+    tried = [one for one in messages if any(each.tries for each in one.at(*UNSENT))]
+    # A mail is known by the number of its first copy.
+    unsent = sorted({one.copy_of or one.number for one in tried})
     if unsent:
         raise NotSent(
             f"not sent to everybody yet: message {', '.join(map(str, unsent))}; what waits stays "
@@ -70,8 +73,8 @@ def require_sent(messages: Sequence[OutgoingMessage]) -> None:
 def cancel(context: click.Context, number: int, as_json: bool) -> None:
     """Give up message NUMBER for everybody it has not been sent to yet."""
     with desk_of(context) as desk:
-        message = desk.outbox.cancel(number, desk.clock())
-        show(message_row(message), as_json, lambda: tell_messages((message,)))
+        copies = desk.outbox.cancel(number, desk.clock())
+        show(message_row(copies), as_json, lambda: tell_messages(copies))
 
 
 def _export(messages: tuple[OutgoingMessage, ...], path: Path) -> None:
@@ -84,8 +87,14 @@ def _export(messages: tuple[OutgoingMessage, ...], path: Path) -> None:
             file.write(json.dumps(row).encode() + b"\n")
 
 
-def message_row(message: OutgoingMessage) -> dict[str, object]:
-    """Return a message as scripts see it."""
+def message_rows(messages: Sequence[OutgoingMessage]) -> list[dict[str, object]]:
+    """Return messages as scripts see them, the copies of one mail together."""
+    return [message_row(copies) for copies in _mails(messages)]
+
+
+def message_row(copies: Sequence[OutgoingMessage]) -> dict[str, object]:
+    """Return one mail as scripts see it, by the number of its first copy."""
+    message = copies[0]
     return {
         "number": message.number,
         "composed": format_date(message.composed),
@@ -94,6 +103,7 @@ def message_row(message: OutgoingMessage) -> dict[str, object]:
             {
                 "address": one.address,
                 "key_id": one.key_id.hex,
+                "place": str(_place(copy, one)),
                 "state": str(one.stage),
                 "reason": one.reason,
                 "tries": one.tries,
@@ -102,19 +112,34 @@ def message_row(message: OutgoingMessage) -> dict[str, object]:
                 "sent": format_date(one.sent) if one.sent else None,
                 "acknowledged": format_date(one.acknowledged) if one.acknowledged else None,
             }
-            for one in message.recipients
+            for copy in copies
+            for one in copy.recipients
         ],
     }
 
 
-def tell_messages(messages: tuple[OutgoingMessage, ...]) -> None:
+def tell_messages(messages: Sequence[OutgoingMessage]) -> None:
     """Print messages for people."""
     if not messages:
         click.echo("nothing was sent yet")
+    for copies in _mails(messages):
+        subject = readable(copies[0].draft.subject) or "(no subject)"
+        click.echo(f"{copies[0].number}  {subject}")
+        for copy in copies:
+            for one in copy.recipients:
+                reason = f": {readable(one.reason)}" if one.reason else ""
+                waits = one.next_try if one.stage in UNSENT else None
+                then = f" (not before {format_date(waits)})" if waits else ""
+                place = _place(copy, one)
+                click.echo(f"     {place}: {one.address}  {one.stage}{reason}{then}")
+
+
+def _mails(messages: Sequence[OutgoingMessage]) -> list[list[OutgoingMessage]]:
+    mails: dict[int, list[OutgoingMessage]] = {}
     for message in messages:
-        click.echo(f"{message.number}  {readable(message.draft.subject) or '(no subject)'}")
-        for one in message.recipients:
-            reason = f": {readable(one.reason)}" if one.reason else ""
-            waits = one.stage in UNSENT and one.next_try is not None
-            then = f" (not before {format_date(one.next_try)})" if waits and one.next_try else ""
-            click.echo(f"     {one.address}  {one.stage}{reason}{then}")
+        mails.setdefault(message.copy_of or message.number, []).append(message)
+    return list(mails.values())
+
+
+def _place(copy: OutgoingMessage, recipient: OutgoingRecipient) -> Place:
+    return next(one.place for one in copy.draft.addressees if one.key_id == recipient.key_id)

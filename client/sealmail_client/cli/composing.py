@@ -1,0 +1,255 @@
+"""What ``send``, ``reply`` and ``forward`` share: to whom, which text, and off it goes."""
+
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from sealmail_client.addressing import Addressing
+from sealmail_client.cli.outbox import message_row, require_sent, tell_messages
+from sealmail_client.cli.program import show, tell_doubts
+from sealmail_client.cli.throttling import set_throttle, throttle_option
+from sealmail_client.cli.values import KEY_ID, PRICE, SERVER, WHO
+from sealmail_client.desk import Desk
+from sealmail_client.drafts import Addressee, Draft, ForwardedMail
+from sealmail_client.headers import Place
+from sealmail_client.outbox import OutgoingMessage
+from sealmail_client.presence import stay_findable
+from sealmail_client.quotes import Quote, quote
+from sealmail_client.sending import Sender
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.fields import is_line
+from sealmail_protocol.keys import KeyId
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+# A body is read into memory on the other side too, which has the same limit.
+_MAX_HTML_BYTES = 32 * 1024 * 1024
+# Stamps that take longer than this are asked about first.
+_LONG_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a command may spend: work, patience and bandwidth."""
+
+    max_price: Difficulty | None
+    yes: bool
+    throttle: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Somebody to write to, as typed or as read in a mail, and where his key may be found."""
+
+    who: str | KeyId
+    place: Place
+    servers: Sequence[ServerAddress] = ()
+
+
+def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return one decorator for several options, in this order."""
+
+    def decorate(command: F) -> F:
+        for one in reversed(decorators):
+            command = one(command)
+        return command
+
+    return decorate
+
+
+recipient_options = options(
+    click.option(
+        "--to", "to", type=WHO, multiple=True, help="An address or key id; may be repeated."
+    ),
+    click.option(
+        "--key",
+        "key_ids",
+        type=KEY_ID,
+        multiple=True,
+        help="The key id of a recipient, whatever address it claims; may be repeated.",
+    ),
+    click.option("--cc", type=WHO, multiple=True, help="Who gets a copy; may be repeated."),
+    click.option(
+        "--bcc",
+        type=WHO,
+        multiple=True,
+        help="Who gets a copy without anybody else knowing; may be repeated.",
+    ),
+    click.option(
+        "--server",
+        "servers",
+        type=SERVER,
+        multiple=True,
+        help="Where to look up keys that are not known yet, each one if repeated; without it, the "
+        "home server.",
+    ),
+)
+text_options = options(
+    click.option(
+        "--message", "text", help="The text; without it, it is read from standard input."
+    ),
+    click.option(
+        "--html",
+        "html_file",
+        type=_FILE,
+        help="The same text as HTML, to go beside the plain one.",
+    ),
+    click.option(
+        "--attach",
+        "attachments",
+        multiple=True,
+        type=_FILE,
+        help="A file to go with it; may be repeated.",
+    ),
+)
+spending_options = options(
+    click.option(
+        "--max-price",
+        type=PRICE,
+        help="Do not write if somebody asks for more: bd,BITS,N, or seconds such as 2s.",
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask before stamps that take long."),
+    throttle_option,
+)
+
+
+def typed_readers(
+    to: Sequence[str | KeyId],
+    key_ids: Sequence[KeyId],
+    cc: Sequence[str | KeyId],
+    bcc: Sequence[str | KeyId],
+    servers: Sequence[ServerAddress],
+) -> tuple[Reader, ...]:
+    """Return whom the options name; nobody is an error of usage."""
+    named = ((Place.TO, to), (Place.TO, key_ids), (Place.CC, cc), (Place.BCC, bcc))
+    readers = tuple(Reader(who, place, servers) for place, group in named for who in group)
+    if not readers:
+        raise click.UsageError("say to whom: --to ADDRESS, --key KEYID, --cc or --bcc")
+    return readers
+
+
+def one_line(subject: str) -> str:
+    """Return a subject that fits into a header."""
+    if not is_line(subject):
+        raise click.BadParameter("a subject is one line", param_hint="--subject")
+    return subject
+
+
+def written(text: str | None) -> str:
+    """Return the text of the option, else what stands on standard input."""
+    try:
+        body = text if text is not None else sys.stdin.read()
+        body.encode()
+    except UnicodeError:
+        raise click.BadParameter("the text must be UTF-8") from None
+    return body
+
+
+def html_of(file: Path | None) -> str | None:
+    """Return the HTML in a file, if one is named."""
+    if file is None:
+        return None
+    with file.open("rb") as source:
+        content = source.read(_MAX_HTML_BYTES + 1)
+    if len(content) > _MAX_HTML_BYTES:
+        raise click.BadParameter("it is too large for a text: attach it", param_hint="--html")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise click.BadParameter("the HTML must be UTF-8", param_hint="--html") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is written, before it is known which keys read it."""
+
+    subject: str
+    text: str
+    html: str | None = None
+    attachments: tuple[Path, ...] = ()
+    reply_thread_id: str | None = None
+    forwarded: ForwardedMail | None = None
+
+
+def dispatch(
+    desk: Desk,
+    readers: Sequence[Reader],
+    content: Content,
+    spending: Spending,
+    as_json: bool,
+) -> None:
+    """Seal and send to all readers, and tell what became of it; ``NotSent`` if not all of it."""
+    set_throttle(desk, spending.throttle)
+    addressees = asyncio.run(_find(desk, readers))
+    _agree(quote(addressees, desk), spending)
+    copies = asyncio.run(_send(desk, _draft(content, addressees)))
+    show(message_row(copies), as_json, lambda: tell_messages(copies))
+    require_sent(copies)
+
+
+async def _find(desk: Desk, readers: Sequence[Reader]) -> tuple[Addressee, ...]:
+    desk.require_valid_key()
+    addressing = Addressing(desk)
+    found: dict[KeyId, Addressee] = {}
+    for reader in readers:
+        addressee = await _addressee(addressing, reader)
+        # Who is named twice is named where more people see it.
+        found.setdefault(addressee.key_id, replace(addressee, place=reader.place))
+    tell_doubts(addressing.doubts)
+    return tuple(found.values())
+
+
+async def _addressee(addressing: Addressing, reader: Reader) -> Addressee:
+    if isinstance(reader.who, KeyId):
+        return await addressing.addressee_by_key(reader.who, reader.servers)
+    return await addressing.addressee(reader.who, reader.servers)
+
+
+def _agree(quotes: Sequence[Quote], spending: Spending) -> None:
+    """Tell what it will cost; a user at a terminal is asked if that is much."""
+    for one in quotes:
+        if spending.max_price is not None:
+            one.require_at_most(spending.max_price)
+        cost = one.cost
+        click.echo(
+            f"{one.addressee.address} asks for {one.price}: about {cost.seconds:.1f} s, nine "
+            f"times in ten at most {cost.seconds_90:.1f} s",
+            err=True,
+        )
+    total = sum(one.cost.seconds_90 for one in quotes)
+    asked = not spending.yes and sys.stdin.isatty() and sys.stderr.isatty()
+    if asked and total > _LONG_SECONDS:
+        click.confirm(f"this may take {total / 60:.0f} minutes; go on?", abort=True, err=True)
+
+
+def _draft(content: Content, addressees: tuple[Addressee, ...]) -> Draft:
+    return Draft(
+        unique_id=secrets.token_hex(20),
+        subject=content.subject,
+        text=content.text,
+        addressees=addressees,
+        attachments=tuple(path.absolute() for path in content.attachments),
+        html=content.html,
+        reply_thread_id=content.reply_thread_id,
+        forwarded=content.forwarded,
+    )
+
+
+async def _send(desk: Desk, draft: Draft) -> tuple[OutgoingMessage, ...]:
+    tell_doubts(await stay_findable(desk))
+    now, delay = desk.clock(), desk.settings.delay_minutes
+    held = timedelta(minutes=secrets.SystemRandom().uniform(0, delay))
+    number = desk.outbox.add(draft, now, now + held if delay else None)
+    sender = Sender(desk)
+    for copy in desk.outbox.copies(number):
+        await sender.advance(copy.number)
+    return desk.outbox.copies(number)
