@@ -169,7 +169,6 @@ def _transfer(place: Path, sealed: Path, data: Path) -> float:
         with context.wrap_socket(plain) as link, sealed.open("rb") as source:
             while chunk := source.read(256 * 1024):
                 link.sendall(chunk)
-            link.unwrap()
     sink.wait()
     seconds = time.perf_counter() - start
     sink.stdout.close()
