@@ -1,5 +1,6 @@
 """Sealed bytes as pieces that travel one by one, and back: a piece becomes a data block."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from sealmail_protocol.keys import BlockKey, DataKeyHasher
 # The size of a data block by convention; originals take no larger ones.
 PIECE_SIZE = 8 * 1024 * 1024
 _CHUNK = 256 * 1024
+# How soon a file that grows is looked at again.
+_LOOK_AGAIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,24 @@ class PieceFile:
     path: Path
 
 
-def cut(sealed: Path, block_size: int = PIECE_SIZE) -> CutMessage:
-    """Return the pieces of a sealed file, reading it once."""
+def cut(
+    sealed: Path, block_size: int = PIECE_SIZE, written: threading.Event | None = None
+) -> CutMessage:
+    """Return the pieces of a sealed file, reading it once.
+
+    With ``written`` the file may still grow until that is set, and need not be there yet.
+    """
     if block_size < 1:
         raise ValueError("a piece has at least one byte")
     whole = DataKeyHasher()
     pieces: list[Piece] = []
+    while written is not None and not written.is_set() and not sealed.exists():
+        written.wait(_LOOK_AGAIN)
     with sealed.open("rb") as source:
         offset = 0
         while True:
             part, size = DataKeyHasher(), 0
-            for chunk in _chunks(source, block_size):
+            for chunk in _chunks(source, block_size, written):
                 whole.update(chunk)
                 part.update(chunk)
                 size += len(chunk)
@@ -119,8 +129,18 @@ def _append(piece: PieceFile, whole: DataKeyHasher, sink: BinaryIO) -> None:
         raise BadPiece(piece.key, "is damaged")
 
 
-def _chunks(source: BinaryIO, size: int) -> Iterator[bytes]:
+def _chunks(source: BinaryIO, size: int, written: threading.Event | None) -> Iterator[bytes]:
     """Read the next ``size`` bytes, or what there is of them."""
-    while size > 0 and (chunk := source.read(min(size, _CHUNK))):
+    while size > 0 and (chunk := _read(source, min(size, _CHUNK), written)):
         size -= len(chunk)
         yield chunk
+
+
+def _read(source: BinaryIO, size: int, written: threading.Event | None) -> bytes:
+    """Read some bytes; none only at the end of a file that does not grow any more."""
+    while True:
+        ended = written is None or written.is_set()
+        if (chunk := source.read(size)) or ended:
+            return chunk
+        if written is not None:
+            written.wait(_LOOK_AGAIN)

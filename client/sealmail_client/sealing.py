@@ -5,11 +5,15 @@ signs, together encrypted to the readers without naming them. The ZIP exists onl
 """
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from sealmail_client.cutting import CutMessage, cut
 from sealmail_client.errors import BadMessage, CannotSeal, SourceChanged
 from sealmail_client.headers import Header, Place
 from sealmail_client.keyring import Keyring
@@ -31,6 +35,14 @@ class OpenedSeal:
     signature: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class SealedLetter:
+    """A seal on disk: the signature in it, and the pieces it travels in."""
+
+    signature: bytes = field(repr=False)
+    pieces: CutMessage
+
+
 def seal(
     letter: Letter,
     *,
@@ -39,10 +51,11 @@ def seal(
     passphrase: str | None,
     readers: Sequence[KeyId],
     target: Path,
-) -> bytes:
-    """Sign the letter, seal it to ``readers`` and return the signature.
+    copy: Path | None = None,
+) -> SealedLetter:
+    """Sign the letter, seal it to ``readers`` and cut the seal into pieces.
 
-    ``target`` is whole and durable afterwards.
+    ``target``, and the ZIP itself in ``copy``, are whole and durable afterwards.
     The ZIP is made twice, once to be signed and once to be sealed. If a file changed in
     between, both are done again, and at last ``SourceChanged`` is raised.
     """
@@ -51,7 +64,12 @@ def seal(
     try:
         for attempt in range(1, MAX_TRIES + 1):
             try:
-                signature = _seal_once(letter, keyring, signer, passphrase, readers, unfinished)
+                signature, head = _sign(letter, keyring, signer, passphrase)
+                with _opened(copy) as kept:
+                    stream = _LetterStream(letter, head.prefix, kept)
+                    pieces = _encrypt_and_cut(stream, keyring, readers, unfinished)
+                if head.marks != _marks(letter) or head.digest != stream.digest():
+                    raise SourceChanged
                 break
             except SourceChanged:
                 if attempt == MAX_TRIES:
@@ -59,9 +77,13 @@ def seal(
         unfinished.replace(target)
     except BaseException:
         unfinished.unlink(missing_ok=True)
+        if copy is not None:
+            copy.unlink(missing_ok=True)
         raise
     sync_file(target)
-    return signature
+    if copy is not None:
+        sync_file(copy)
+    return SealedLetter(signature, pieces)
 
 
 def open_seal(
@@ -90,24 +112,51 @@ def _check_readers(header: Header, signer: KeyId, readers: Sequence[KeyId]) -> N
         raise CannotSeal("a copy for a Bcc recipient must not be sealed to anybody else")
 
 
-def _seal_once(
-    letter: Letter,
-    keyring: Keyring,
-    signer: KeyId,
-    passphrase: str | None,
-    readers: Sequence[KeyId],
-    target: Path,
-) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What stands before the ZIP in the seal, and what the ZIP was when it was signed."""
+
+    prefix: bytes = field(repr=False)
+    marks: tuple[tuple[int, int], ...]
+    digest: bytes
+
+
+def _sign(
+    letter: Letter, keyring: Keyring, signer: KeyId, passphrase: str | None
+) -> tuple[bytes, _Head]:
     before = _marks(letter)
     signed = _LetterStream(letter)
     signature = keyring.sign_detached(signed, signer, passphrase)
     if len(signature) > MAX_SIGNATURE_BYTES:
         raise CannotSeal("the signature of this key is too long for a mail")
-    sealed = _LetterStream(letter, len(signature).to_bytes(_LENGTH_BYTES, "big") + signature)
-    keyring.encrypt(sealed, target, readers)
-    if _marks(letter) != before or signed.digest() != sealed.digest():
-        raise SourceChanged
-    return signature
+    prefix = len(signature).to_bytes(_LENGTH_BYTES, "big") + signature
+    return signature, _Head(prefix, before, signed.digest())
+
+
+def _encrypt_and_cut(
+    stream: "_LetterStream", keyring: Keyring, readers: Sequence[KeyId], target: Path
+) -> CutMessage:
+    """Seal what ``stream`` gives; the pieces are hashed in a thread while gpg writes them."""
+    target.unlink(missing_ok=True)
+    written = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        cutting = pool.submit(cut, target, written=written)
+        try:
+            keyring.encrypt(stream, target, readers)
+        finally:
+            written.set()
+        return cutting.result()
+
+
+@contextmanager
+def _opened(copy: Path | None) -> Iterator[BinaryIO | None]:
+    """Open the file for a copy anew, if one is wanted."""
+    if copy is None:
+        yield None
+        return
+    copy.unlink(missing_ok=True)
+    with create_private(copy) as file:
+        yield file
 
 
 def _marks(letter: Letter) -> tuple[tuple[int, int], ...]:
@@ -120,10 +169,14 @@ def _marks(letter: Letter) -> tuple[tuple[int, int], ...]:
 
 
 class _LetterStream:
-    """The letter's ZIP behind ``head``, as something to read from, and the digest of the ZIP."""
+    """The letter's ZIP behind ``head``, as something to read from, and the digest of the ZIP.
 
-    def __init__(self, letter: Letter, head: bytes = b"") -> None:
+    ``copy`` is given the ZIP as it goes by.
+    """
+
+    def __init__(self, letter: Letter, head: bytes = b"", copy: BinaryIO | None = None) -> None:
         self._digest = hashlib.sha256()
+        self._copy = copy
         self._chunks = self._digested(zip_chunks(letter))
         self._ready = head
 
@@ -140,6 +193,8 @@ class _LetterStream:
     def _digested(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
             self._digest.update(chunk)
+            if self._copy is not None:
+                self._copy.write(chunk)
             if chunk:
                 yield chunk
 

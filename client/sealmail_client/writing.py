@@ -11,18 +11,15 @@ from datetime import datetime
 from pathlib import Path
 
 from sealmail_client.ack_files import AckSecret, GivenSecret
-from sealmail_client.cutting import CutMessage, cut
+from sealmail_client.cutting import CutMessage
 from sealmail_client.drafts import Draft
-from sealmail_client.errors import SourceChanged
 from sealmail_client.headers import Header, Recipient
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
-from sealmail_client.message_zip import open_letter, write_zip
+from sealmail_client.message_zip import open_letter
 from sealmail_client.safe_files import (
-    create_private,
     make_private,
     sync_directory,
-    sync_file,
     write_private,
 )
 from sealmail_client.sealing import seal
@@ -112,23 +109,18 @@ class SealOrder:
         make_private(files.directory)
         sync_directory(files.directory.parent)
         letter = self._letter(keyring, files)
-        signature = seal(
+        sealed = seal(
             letter,
             keyring=keyring,
             signer=self.settings.key_id,
             passphrase=passphrase,
             readers=tuple(self.announcements),
             target=files.sealed,
+            copy=files.zip_file,
         )
-        write_private(files.signature, signature)
-        with create_private(files.zip_file) as file:
-            write_zip(letter, file)
-        sync_file(files.zip_file)
-        # The copy is read from the attachments once more: it must be what was signed.
-        if not keyring.verify_detached(signature, files.zip_file).valid:
-            raise SourceChanged
+        write_private(files.signature, sealed.signature)
         shutil.rmtree(files.unpacked, ignore_errors=True)
-        return cut(files.sealed)
+        return sealed.pieces
 
     def _letter(self, keyring: Keyring, files: SealedFiles) -> Letter:
         attached = (*self.draft.attachments, *_forwarded_attachments(self.draft, files))

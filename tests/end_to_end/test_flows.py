@@ -1,12 +1,23 @@
 """Prices, retries, large mail, watching, searching and the doctor, as a user meets them."""
 
+import asyncio
 import json
+import secrets
 import signal
-import sqlite3
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.end_to_end.programs import SECONDS, Server, User, letter_to
+
+from sealmail_client.desk import utc_now
+from sealmail_net.dialing import DialSettings, dial
+from sealmail_net.pins import MemoryPins
+from sealmail_pow import Difficulty, mint
+from sealmail_protocol.compose import make_announcement
+from sealmail_protocol.keys import data_key, mailbox_key
+from sealmail_protocol.replies import Word
+from sealmail_protocol.stamps import message_challenge
 
 
 def test_the_price_is_told_first_and_too_high_a_one_is_not_paid(alice: User, bob: User) -> None:
@@ -91,22 +102,28 @@ def test_watching_brings_mail_leaves_the_home_free_and_ends_on_a_signal(
     assert complaint.endswith("stopped\n")
 
 
-def test_large_mail_waits_until_its_number_is_named(alice: User, bob: User) -> None:
-    """An announcement of many blocks is listed; nothing of it is fetched unasked."""
-    assert alice.sends([bob], "Large").exit_code == 0
-    # The row of a message that announces thirteen blocks stands for a mail of that size.
-    bob.does("fetch")
-    database = sqlite3.connect(bob.home / "mail.sqlite")
-    database.execute(
-        "UPDATE incoming SET state = 'large' WHERE id = (SELECT max(id) FROM incoming)"
+async def announce_blocks(reader: User, count: int) -> None:
+    """Announce a mail of blocks that nobody stored."""
+    keys = tuple(data_key(secrets.token_bytes(8)) for _ in range(count))
+    date, mailbox = utc_now(), mailbox_key("0", reader.key_id)
+    stamped = message_challenge(reader.key_id, keys[0], date, keys)
+    stamp = mint(stamped, Difficulty(20, 2))
+    announcement = make_announcement(date, stamp, reader.key_id, "0", keys, keys[0])
+    local = DialSettings(allow_private_targets=True)
+    async with await dial(reader.server.address, local, MemoryPins(), strict_pin=False) as remote:
+        assert await remote.store(mailbox, announcement.lines) is Word.DONE
+
+
+def test_large_mail_waits_until_its_number_is_named(bob: User) -> None:
+    """An announcement of thirteen blocks is listed; nothing of it is asked for unasked."""
+    asyncio.run(announce_blocks(bob, 13))
+    (listed,) = (
+        row for row in bob.does("fetch", "--json").value["waiting"] if row["blocks"] == 13
     )
-    database.commit()
-    (number,) = database.execute("SELECT max(id) FROM incoming").fetchone()
-    database.close()
-    listed = bob.does("fetch")
-    assert f"`sealmail fetch {number}` takes it" in listed.output
-    bob.does("fetch", str(number))
-    assert f"fetch {number}`" not in bob.does("fetch").output
+    assert listed["state"] == "large"
+    assert f"`sealmail fetch {listed['number']}` takes it" in bob.does("fetch").output
+    asked = bob.does("fetch", str(listed["number"])).output
+    assert "13 blocks: block 1 of 13 is not on the server yet" in asked
     assert bob.tries("fetch", "9999").exit_code == 21
 
 
@@ -132,3 +149,23 @@ def test_the_doctor_finds_a_sound_home_and_says_what_is_not(alice: User, place: 
     assert found.exit_code == 41
     assert "! permissions" in found.output
     assert "! login" in found.output
+
+
+def test_the_installed_program_looks_at_everything_and_completes_words(
+    alice: User, place: Path
+) -> None:
+    """Each of these runs as a program of its own, and none needs another's lock."""
+    commands = (
+        ("search", "nothing like this"),
+        ("doctor",),
+        ("outbox", "--export", str(place / "by-program.jsonl")),
+        ("list",),
+        ("identity", "list"),
+        ("key", "list"),
+        ("server", "pins"),
+    )
+    with ThreadPoolExecutor(2) as pool:
+        for done in pool.map(lambda words: alice.runs(*words), commands):
+            assert done.exit_code == 0, done
+    completion = alice.runs(environment={"_SEALMAIL_COMPLETE": "bash_source"})
+    assert "_sealmail_completion" in completion.output
