@@ -20,6 +20,7 @@ TARGETS = [
     "bench",
     "bench-pow",
     "bench-server",
+    "bench-client",
     "lock",
     "dist",
     "clean",

@@ -166,7 +166,8 @@ def test_a_large_answer_is_whole_and_counts_as_memory(directory: Path) -> None:
             await connect(server) as remote,
         ):
             assert await remote.call(Login(reader.hex, made["auth_key"])) is Word.DONE
-            assert await remote.get(place) is None
+            with pytest.raises(Unavailable):
+                await remote.get(place)
             assert await remote.ping("still in step") == "still in step"
 
     asyncio.run(run())
