@@ -12,6 +12,7 @@ from tests.server.inside import TurnedClock, connect, make_server, serving
 from tests.server.post_office import ANYBODY, PostOffice, code_of, in_post_office
 from tests.server.users import message
 
+from sealmail_net.errors import Unavailable
 from sealmail_pow import Difficulty
 from sealmail_protocol.bodies import FREE_BODY
 from sealmail_protocol.bundles import split_bundle
