@@ -31,11 +31,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DialSettings:
-    """Whom we dial and how long we wait; the deadlines are in seconds."""
+    """Whom we dial and how long we wait; the deadlines are in seconds.
+
+    ``source`` is the address of this machine to dial from; otherwise the system chooses.
+    """
 
     allow_private_targets: bool = False
     connect_deadline: float = 15.0
     answer_deadline: float = 60.0
+    source: str | None = None
 
 
 async def dial(
@@ -110,7 +114,10 @@ async def _connect_to(
 
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(settings.connect_deadline):
-        _, link = await loop.create_connection(new_link, str(target), address.port)
+        source = (settings.source, 0) if settings.source else None
+        _, link = await loop.create_connection(
+            new_link, str(target), address.port, local_addr=source
+        )
     return link
 
 

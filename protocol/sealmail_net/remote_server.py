@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.pipeline import Pipeline
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import DataHeader
@@ -207,6 +208,19 @@ class RemoteServer:
                 raise ProtocolError("a block where a line belongs; use fetch or get_data")
             return event
 
+    @asynccontextmanager
+    async def pipeline(self, window: int) -> AsyncIterator[Pipeline]:
+        """Have the connection for commands of which up to ``window`` are in flight at once.
+
+        Whatever is owed when the context ends is given up, and the connection with it.
+        """
+        async with self._turn:
+            pipeline = Pipeline(self.address, self._link, window)
+            try:
+                yield pipeline
+            finally:
+                await pipeline.close()
+
     async def quit(self) -> None:
         """Say QUIT and close; it matters to nobody if the server has gone already."""
         try:
@@ -215,6 +229,10 @@ class RemoteServer:
         except (NetworkError, TimeoutError) as error:
             _log.debug("%s left without GOODBYE: %s", self.address, error)
         await self._link.finish()
+
+    async def abandon(self) -> None:
+        """Cut the connection."""
+        await self._link.hang_up()
 
     @asynccontextmanager
     async def _exchange(self) -> AsyncIterator[None]:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sealmail_net.dialing import DialSettings
 from sealmail_net.listening import Listener, serve
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
@@ -18,9 +19,12 @@ from sealmail_server.intake import Intake
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
+from sealmail_server.partner_desk import PartnerDesk
+from sealmail_server.partnership import Mode
+from sealmail_server.replication import Replication
 from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
-from sealmail_server.tls_identity import TlsIdentity
+from sealmail_server.tls_identity import TlsIdentity, pin_of
 from sealmail_store import BlockStore, StoreError
 from sealmail_verify import VerifierPool
 
@@ -31,6 +35,9 @@ FAILED_LOGINS = Rate(per_second=0.5, burst=10)
 _BURST_SECONDS = 10
 # How often the time is remembered, and so how much of it a stopped server may lose.
 _TICK_SECONDS = 60.0
+# A partner is near, and is told so much at once that a silence this long is a cut.
+_PARTNER_CONNECTS_SECONDS = 5.0
+_PARTNER_ANSWERS_SECONDS = 20.0
 
 
 def utc_now() -> datetime:
@@ -104,13 +111,41 @@ class Server:
         )
         self._listeners: list[Listener] = []
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
-        intake = Intake(store, verifier, clock, config.limits)
-        desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
+        self._dialing = DialSettings(
+            # The operator named the partner, wherever it is.
+            allow_private_targets=True,
+            connect_deadline=_PARTNER_CONNECTS_SECONDS,
+            answer_deadline=_PARTNER_ANSWERS_SECONDS,
+            source=config.outgoing_address or None,
+        )
+        self._replication = Replication(
+            store,
+            clock,
+            config.limits,
+            self._dialing,
+            Mode(config.replication),
+            config.partner_queue_blocks,
+            config.second_server,
+        )
+        intake = Intake(store, verifier, clock, config.limits, self._replication)
+        desk = AccountDesk(
+            store, clock, intake.judge_waiting, self._sessions.end_logins, self._replication
+        )
+        partner = PartnerDesk(
+            directory,
+            store,
+            desk,
+            self._replication,
+            self._dialing,
+            clock,
+            lambda: pin_of(directory / config.certificate),
+        )
         rate = config.stranger_requests_per_second
         self.services = Services(
             store=store,
             intake=intake,
             desk=desk,
+            partner=partner,
             identity=identity,
             limits=config.limits,
             guard=guard,
@@ -120,7 +155,9 @@ class Server:
             clock=clock,
             stop=stop.set,
         )
-        self.operator = Operator(directory, config, store, desk, guard, clock, self.status)
+        self.operator = Operator(
+            directory, config, store, desk, guard, clock, self.status, partner, self._replication
+        )
 
     async def listen(self) -> None:
         """Open the ports."""
@@ -161,6 +198,7 @@ class Server:
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
             asyncio.create_task(self._expire()),
+            asyncio.create_task(self._replication.run()),
         ]
         for chore in chores:
             chore.add_done_callback(_report)
