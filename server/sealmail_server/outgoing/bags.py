@@ -4,6 +4,7 @@ The rows themselves are durable in the store's queue; here is only who goes next
 bag before everything else, and what names data stays in it until that data has gone.
 """
 
+import asyncio
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -49,6 +50,8 @@ class Bag:
         # Whether a server of the target has been reached since the bag was empty.
         self.proven = False
         self.stalled = False
+        # Set when something has come or changed: a worker may be lingering for it.
+        self.news = asyncio.Event()
         self._rows: dict[int, Waiting] = {}
         self._in_hand: set[int] = set()
         self._ready: list[tuple[bool, int]] = []

@@ -1,8 +1,8 @@
 """One block, one server: handing it over, and what the answer means for its row in the queue."""
 
 import asyncio
-import logging
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -18,16 +18,26 @@ from sealmail_net.errors import (
     Unreachable,
 )
 from sealmail_net.remote_server import RemoteServer
+from sealmail_pow import Difficulty
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.replies import Accepted, Pending, QueueState, Refused, Verdict, Word
-
-_log = logging.getLogger(__name__)
+from sealmail_protocol.replies import (
+    Accepted,
+    Pending,
+    QueueState,
+    Refused,
+    Verdict,
+    Word,
+    demand_of,
+)
+from sealmail_store import BlockData
 
 # A server may be slow, but not so slow that a block of 8 MiB takes longer than some half an hour.
 _SLOWEST = 4096
 _LEAST_SECONDS = 90.0
+# Bytes of a block that are in memory while it goes.
+_PIECE = 256 * 1024
 
 # Codes of QUEUE that are no refusals: what kept a block from being delivered.
 FAILED = "failed"
@@ -67,9 +77,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class TryLater:
-    """Not now, for a reason that may pass."""
+    """Not now, for a reason that may pass; ``demand`` is the stamp that was asked for, if any."""
 
     code: str
+    demand: Difficulty | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,7 @@ class GivenUp:
 
     state: QueueState
     code: str
+    demand: Difficulty | None = None
 
 
 Outcome = Delivered | TryLater | GivenUp
@@ -90,7 +102,7 @@ class Parcel:
     key: BlockKey
     digest: bytes
     lines: Sequence[str] = field(repr=False)
-    data: bytes | None = field(default=None, repr=False)
+    data: BlockData | None = None
     pending: bool = False
 
 
@@ -99,7 +111,7 @@ async def hand_over(remote: RemoteServer, parcel: Parcel, *, verdicts: bool) -> 
 
     Raises ``NetworkError`` when the connection breaks; it is of no more use then.
     """
-    size = len(parcel.data or b"")
+    size = parcel.data.size if parcel.data else 0
     try:
         async with asyncio.timeout(_LEAST_SECONDS + size / _SLOWEST):
             if parcel.pending and verdicts:
@@ -121,11 +133,13 @@ def outcome_of(verdict: Verdict | None) -> Outcome:
         case Accepted():
             return Delivered()
         case Pending():
-            return TryLater(PRICE if verdict.demand else PENDING)
+            return TryLater(PRICE if verdict.demand else PENDING, verdict.demand)
         case Refused():
             code = str(verdict.code)
             passing = verdict.code in _PASSING
-            return TryLater(code) if passing else GivenUp(QueueState.REFUSED, code)
+            if passing:
+                return TryLater(code)
+            return GivenUp(QueueState.REFUSED, code, demand_of(verdict))
 
 
 def conclude(outcome: Outcome, start: datetime, now: datetime) -> Outcome:
@@ -135,7 +149,8 @@ def conclude(outcome: Outcome, start: datetime, now: datetime) -> Outcome:
     patience = _PATIENCE.get(outcome.code)
     if patience is None or now - start <= patience:
         return outcome
-    return GivenUp(QueueState.REFUSED, _IN_THE_END.get(outcome.code, outcome.code))
+    code = _IN_THE_END.get(outcome.code, outcome.code)
+    return GivenUp(QueueState.REFUSED, code, outcome.demand)
 
 
 def code_of(error: NetworkError) -> str:
@@ -147,7 +162,21 @@ async def _store(remote: RemoteServer, parcel: Parcel) -> Word:
     if parcel.data is None:
         return await remote.store(parcel.key, parcel.lines)
     header = parse_data_header(tuple(parcel.lines))
-    return await remote.store_data(parcel.key, header, (parcel.data,))
+    async with aclosing(_pieces(parcel.data)) as pieces:
+        return await remote.store_data(parcel.key, header, pieces)
+
+
+async def _pieces(data: BlockData) -> AsyncGenerator[bytes]:
+    """Read the bytes of a block a slice at a time, files off the loop."""
+    if isinstance(data.content, bytes):
+        yield data.content
+        return
+    reader = await asyncio.to_thread(data.open)
+    try:
+        while piece := await asyncio.to_thread(reader.read, _PIECE):
+            yield piece
+    finally:
+        reader.close()
 
 
 _FALLBACK = (*_CODES.items(), (NetworkError, "lost"))

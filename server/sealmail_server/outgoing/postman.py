@@ -1,4 +1,4 @@
-"""Carries what waits to other servers: who goes next, how many at a time, and what came of it.
+"""Sends workers out with what waits: who goes next, how many at a time, and who is looked at.
 
 No host and no user can hold up the others: each bag has few workers, each user has a part of
 them, and a server that is down is looked at apart until it answers again.
@@ -8,43 +8,22 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
-from sealmail_net.errors import ForbiddenTarget, NetworkError
-from sealmail_net.remote_server import RemoteServer
+from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.block_codec import parse_text_block
-from sealmail_protocol.blocks import BlockType, MessageAnnouncement
-from sealmail_protocol.bundles import split_bundle
-from sealmail_protocol.errors import InvalidBlock
-from sealmail_protocol.fields import decode_lines
-from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.replies import QueueState, Verdict
-from sealmail_server.outgoing.bags import Bag, Board, Waiting
-from sealmail_server.outgoing.courier import (
-    EXPIRED,
-    INTERNAL,
-    PENDING,
-    PRICE,
-    Delivered,
-    GivenUp,
-    Outcome,
-    Parcel,
-    TryLater,
-    code_of,
-    conclude,
-    hand_over,
-    outcome_of,
-)
+from sealmail_protocol.replies import QueueState
+from sealmail_server.outgoing.bags import Bag, Board
+from sealmail_server.outgoing.carrier import Admit, Carrier, Dialer
+from sealmail_server.outgoing.courier import EXPIRED, INTERNAL, GivenUp, code_of
 from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.row_book import RowBook
 from sealmail_server.outgoing.rows import waiting_of
 from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
-from sealmail_server.outgoing.targets import Doubt, Local, Never, TargetRules
-from sealmail_store import BlockStore, QueueKind, QueueRow, StoredEntry, StoreError
+from sealmail_server.outgoing.targets import TargetRules
+from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError
 from sealmail_store import QueueState as StoredState
 
 _log = logging.getLogger(__name__)
@@ -53,38 +32,12 @@ _log = logging.getLogger(__name__)
 MAX_WORKERS = 64
 _OF_ONE_USER = 16
 _OF_ONE_BAG = 4
-# Large blocks are in memory while they go: 8 MiB each.
-_LARGE_AT_ONCE = 8
-_LARGE = 1024 * 1024
-# A connection stays open for so long: who sends data sends the announcement next.
-_LINGER_SECONDS = 2.0
-# Two connections in a row broken off in the middle of a block are no matter of the block.
-_BREAKS = 2
-# Nobody's row is tried more often than this after faults of our own.
-_MAX_FAULTS = 5
-_TICK_SECONDS = 1.0
+_TICK = timedelta(seconds=1)
 _SWEEP_EVERY = timedelta(minutes=1)
 _PROBES_AT_ONCE = 32
 DEAD_LETTERS_KEPT = timedelta(days=14)
 _SLICE = 200
 _PAGE = 500
-
-
-class Dialer(Protocol):
-    """The way out."""
-
-    async def connect(self, server: ServerAddress) -> RemoteServer:
-        """Return a connection to a stranger's server, or raise ``NetworkError``."""
-
-    async def gives_verdicts(self, remote: RemoteServer) -> bool:
-        """Tell whether a server answers VERDICT; asked rarely, remembered."""
-
-    def is_our_own(self, remote: RemoteServer) -> bool:
-        """Tell whether we have reached ourselves, or the partner, by another name."""
-
-
-# Admits a block here, as if its owner had stored it.
-Admit = Callable[[Waiting, StoredEntry], Awaitable[Verdict]]
 
 
 class Postman:
@@ -102,19 +55,18 @@ class Postman:
         self.board = Board()
         self.routes = Routes(chance)
         self._store = store
-        self._rules = rules
         self._dialer = dialer
-        self._admit = admit
         self._clock = clock
-        self._pauses = Schedule(BLOCK_PAUSES, chance)
+        pauses = Schedule(BLOCK_PAUSES, chance)
+        self.book = RowBook(store, self.board, clock, pauses, self._note)
+        self._carrier = Carrier(self.book, self.routes, rules, dialer, admit, clock, self._note)
         self._wake = asyncio.Event()
-        self._loaded = asyncio.Event()
         # Bags that may have something to do, by user, so that each user has his turn.
         self._eager: OrderedDict[str, OrderedDict[Bag, None]] = OrderedDict()
         self._workers = 0
         self._workers_of: dict[str, int] = {}
-        self._large = asyncio.Semaphore(_LARGE_AT_ONCE)
         self._probing: set[ServerAddress] = set()
+        self._ticked: datetime | None = None
         self._swept: datetime | None = None
 
     async def run(self) -> None:
@@ -126,21 +78,27 @@ class Postman:
                 self._start_workers(group)
                 self._start_probes(group)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_TICK_SECONDS):
+                    async with asyncio.timeout(_TICK.total_seconds()):
                         await self._wake.wait()
-                self._wake_bags()
+                await self._tick()
+
+    async def _tick(self) -> None:
+        """Do once a second what need not be done at every turn."""
+        now = self._clock()
+        if self._ticked is not None and now - self._ticked < _TICK and now >= self._ticked:
+            return
+        self._ticked = now
+        self._wake_bags()
+        if self._swept is None or now - self._swept >= _SWEEP_EVERY or now < self._swept:
+            self._swept = now
+            try:
                 await self._sweep()
+            except StoreError as error:
+                _log.error("the queue could not be swept: %s", error)
 
     def add(self, row: QueueRow) -> None:
         """Take a row that was just queued, and has its number."""
         self._note(self.board.add(waiting_of(row)))
-
-    def forget(self, number: int) -> None:
-        """Let go of a row that somebody else has settled."""
-        bag = self.board.bag_of(number)
-        self.board.remove(number)
-        if bag is not None:
-            self._note(bag)
 
     def hasten(self, number: int) -> None:
         """Try a row now, and its servers, whatever is thought of them."""
@@ -161,9 +119,8 @@ class Postman:
                     self.add(row)
                 except (ValueError, UnicodeDecodeError) as error:
                     _log.error("row %d of the queue cannot be read: %s", row.number, error)
-                    await self._settle_number(row.number, QueueState.GIVEN_UP, INTERNAL)
+                    await self.book.settle(row.number, QueueState.GIVEN_UP, INTERNAL)
             after = rows[-1].number
-        self._loaded.set()
 
     # Who goes next.
 
@@ -202,6 +159,12 @@ class Postman:
         self._workers_of[bag.owner] = self._workers_of.get(bag.owner, 0) + 1
         group.create_task(self._work(bag))
 
+    async def _work(self, bag: Bag) -> None:
+        try:
+            await self._carrier.work(bag)
+        finally:
+            self._dismiss(bag)
+
     def _dismiss(self, bag: Bag) -> None:
         bag.workers -= 1
         self._workers -= 1
@@ -215,12 +178,58 @@ class Postman:
         """Look again at bags whose rows are due by now, or whose servers are back."""
         now = self._clock()
         for bag in tuple(self.board.bags.values()):
-            if bag.stalled and self.routes.order(self._servers(bag)):
+            if bag.stalled and self.routes.order(self._carrier.servers(bag)):
                 bag.stalled = False
                 bag.hasten(now)
             due = bag.next_due()
             if not bag.stalled and due is not None and due <= now:
                 self._note(bag)
 
-    def _servers(self, bag: Bag) -> tuple[ServerAddress, ...]:
-        return tuple(each for each in bag.target.servers if each not in bag.forbidden)
+    # What goes on beside.
+
+    def _start_probes(self, group: asyncio.TaskGroup) -> None:
+        """Look at servers that are down, if something waits for them."""
+        wanted = dict.fromkeys(
+            server
+            for bag in self.board.bags.values()
+            if bag.stalled
+            for server in self._carrier.servers(bag)
+            if server not in self._probing
+        )
+        for server in self.routes.to_look_at(self._clock(), wanted):
+            if len(self._probing) >= _PROBES_AT_ONCE:
+                return
+            self._probing.add(server)
+            group.create_task(self._probe(server))
+
+    async def _probe(self, server: ServerAddress) -> None:
+        try:
+            remote = await self._dialer.connect(server)
+        except NetworkError as error:
+            _log.debug("still down: %s", error)
+            self.routes.failed(server, code_of(error), self._clock())
+        else:
+            self.routes.alive(server)
+            self._wake.set()
+            await remote.quit()
+        finally:
+            self._probing.discard(server)
+
+    async def _sweep(self) -> None:
+        """Give up what has waited for too long, and forget old dead letters."""
+        now = self._clock()
+        for bag in tuple(self.board.bags.values()):
+            for row in bag.rows():
+                if row.expires <= now:
+                    code = row.code if row.code != "-" else self._reason(bag)
+                    await self.book.close(row, GivenUp(QueueState.GIVEN_UP, code))
+        before = now - DEAD_LETTERS_KEPT
+        while await self._store.write(lambda view: view.queue.forget_settled(before, _SLICE)):
+            pass
+
+    def _reason(self, bag: Bag) -> str:
+        return self.routes.reason(self._carrier.servers(bag)) or EXPIRED
+
+
+def _page(view: ReadView, after: int) -> tuple[QueueRow, ...]:
+    return view.queue.all(QueueKind.PROXY, after=after, limit=_PAGE)

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.dates import format_date, parse_date
@@ -72,12 +73,20 @@ def wire_row(row: QueueRow) -> WireRow:
     """Return a row as QUEUE tells it."""
     if row.key is None or row.line is None:
         raise ValueError("a row of the queue without key or line")
+    code, _, demand = row.code.partition(" ")
     return WireRow(
         row.key,
         BlockType(row.type),
         row.line,
         QueueState(row.state),
-        row.code,
+        code,
         row.queued,
         row.last,
+        row.digest,
+        Difficulty.parse(demand) if demand else None,
     )
+
+
+def code_with(code: str, demand: Difficulty | None) -> str:
+    """Return the code that a row keeps, and beside it the stamp that was asked for."""
+    return f"{code} {demand}" if demand else code
