@@ -158,7 +158,10 @@ class Board:
         return self._by_owner[owner]
 
     def add(self, row: Waiting) -> Bag:
-        """Put a row into its bag, a new one if need be."""
+        """Put a row into its bag, a new one if need be; one that is there already stays."""
+        known = self._places.get(row.number)
+        if known is not None:
+            return known
         place = (row.owner, row.target)
         bag = self.bags.get(place)
         if bag is None:

@@ -155,7 +155,7 @@ def conclude(outcome: Outcome, start: datetime, now: datetime) -> Outcome:
 
 def code_of(error: NetworkError) -> str:
     """Return how QUEUE names a failure of the connection."""
-    return next(code for kind, code in _FALLBACK if isinstance(error, kind))
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), "lost")
 
 
 async def _store(remote: RemoteServer, parcel: Parcel) -> Word:
@@ -177,6 +177,3 @@ async def _pieces(data: BlockData) -> AsyncGenerator[bytes]:
             yield piece
     finally:
         reader.close()
-
-
-_FALLBACK = (*_CODES.items(), (NetworkError, "lost"))

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import ServerAddress
@@ -111,7 +112,7 @@ class Postman:
 
     async def _load(self) -> None:
         after = 0
-        while rows := await self._store.read(lambda view, place=after: _page(view, place)):
+        while rows := await self._store.read(partial(_page, after=after)):
             for row in rows:
                 if row.state != StoredState.WAITING:
                     continue

@@ -100,8 +100,7 @@ class RowBook:
         for row in bag.rows():
             if row.type is not BlockType.MESSAGE_ANNOUNCEMENT:
                 continue
-            number = row.entry
-            entry = await self._store.read(lambda view, number=number: view.numbered(number))
+            entry = await self.entry_of(row)
             if entry is not None and key in names_of(row, entry):
                 await self.close(row, GivenUp(QueueState.GIVEN_UP, NO_DATA))
 
