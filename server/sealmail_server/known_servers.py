@@ -1,17 +1,20 @@
 """What other servers have shown of themselves: their keys, recorded in the store."""
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 
-from sealmail_store import BlockStore, ServerKey, WriteView
+from sealmail_store import BlockStore, ServerKey, StoreError, WriteView
+
+_log = logging.getLogger(__name__)
 
 # Servers on record; beyond them the oldest are forgotten, and then seen for the first time again.
 MAX_KNOWN = 10_000
 
 
 class KnownServers:
-    """A ``PinStore`` in memory that ``save`` brings to the store: losing a minute of it is no harm."""
+    """A ``PinStore`` in memory that ``save`` brings to the store; a crash may lose some of it."""
 
     def __init__(self, store: BlockStore, clock: Callable[[], datetime]) -> None:
         self._store = store
@@ -48,4 +51,7 @@ class KnownServers:
                 view.server_keys.put(key)
             view.server_keys.keep_latest(MAX_KNOWN)
 
-        await self._store.write(put)
+        try:
+            await self._store.write(put)
+        except StoreError as error:
+            _log.error("the keys of other servers could not be recorded: %s", error)

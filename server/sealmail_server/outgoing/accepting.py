@@ -14,13 +14,15 @@ from typing import TypeVar
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType, type_named
 from sealmail_protocol.bundles import SEPARATORS, split_bundle, split_post_to
+from sealmail_protocol.commands import StoreProxy
 from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.replies import Accepted, QueueState, Refused, Verdict
+from sealmail_protocol.replies import Accepted, Refused, Verdict
 from sealmail_server.admission import Decision
 from sealmail_server.candidates import Arrival, Candidate, examine
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
+from sealmail_server.limits import QueueLimits
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import new_row
 from sealmail_server.outgoing.targets import Doubt, Never, TargetRules
@@ -30,14 +32,15 @@ from sealmail_store import (
     BlockStore,
     QueueKind,
     QueueRow,
+    QueueState,
     ShareFull,
     StoredEntry,
     WriteView,
     source_space,
 )
-from sealmail_store import QueueState as StoredState
 
 T = TypeVar("T")
+_Lines = tuple[bytes, ...]
 
 # A body of so few lines costs less to look through than to hand to another thread.
 _FEW_LINES = 500
@@ -46,16 +49,6 @@ MAX_AFTER = timedelta(days=3)
 # Servers new to us that one user may have us dial: a mail to some hundred strangers at once, and
 # as many an hour. More would make us a scanner of other people's hosts.
 _NEW_SERVERS = Rate(per_second=512 / 3600, burst=512)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """What may wait, in rows and bytes, in all and of one user."""
-
-    rows: int = 100_000
-    rows_by_user: int = 10_000
-    bytes: int = 16 * 1024**3
-    bytes_by_user: int = 2 * 1024**3
 
 
 class NotServed(Exception):
@@ -69,13 +62,16 @@ class Order:
     key: BlockKey
     owner: str
     targets: tuple[Transport, ...]
-    lines: tuple[bytes, ...]
+    lines: _Lines
     queued: datetime
     start: datetime
 
 
 class Acceptance:
-    """The counter where users hand in what is to go elsewhere."""
+    """The counter where users hand in what is to go elsewhere.
+
+    Its calls raise ``NotServed``, or ``StoreError`` when there is no room now.
+    """
 
     def __init__(
         self,
@@ -96,33 +92,11 @@ class Acceptance:
         self._steady_clock = steady_clock
         self._new_servers = Allowance(_NEW_SERVERS)
 
-    async def order(
-        self, key: BlockKey, lines: tuple[bytes, ...], after: datetime | None, owner: str
-    ) -> Order:
-        """Read the head of a body; ``NotServed`` if it asks for what is never done."""
-        now = self._clock()
-        if after is not None and after > now + MAX_AFTER:
-            raise NotServed("AFTER is more than three days ahead")
-        try:
-            targets, block = await _off_the_loop(lines, lambda: split_post_to(lines))
-        except InvalidBlock as error:
-            raise NotServed(error.reason) from error
-        for number, target in enumerate(targets, 1):
-            meaning = self._rules.judge(target)
-            if isinstance(meaning, Never) and meaning.doubt is not Doubt.NETWORK:
-                raise NotServed(f"Post-To line {number} is {meaning.doubt}")
-        board = self._postman.board
-        if (
-            board.rows_of(owner) + len(targets) > self._limits.rows_by_user
-            or len(board) + len(targets) > self._limits.rows
-        ):
-            raise NotServed("too many blocks wait already")
-        self._charge_new_servers(owner, targets)
-        return Order(key, owner, targets, block, now, max(now, after or now))
-
-    async def take_text(self, order: Order) -> Verdict:
-        """Queue a text block, or a bundle as one; the rows are durable on return."""
-        arrival, limits = Arrival(order.owner, order.owner), self._intake.limits
+    async def take_text(self, command: StoreProxy, lines: _Lines, owner: str) -> Verdict:
+        """Queue a text block, or a bundle as one; its rows are durable on return."""
+        order = await _off_the_loop(lines, lambda: self._order(command, lines, owner))
+        self._hold_to_limits(order)
+        arrival, limits = Arrival(owner, owner), self._intake.limits
 
         def work() -> list[Candidate]:
             entries = split_bundle(order.lines)
@@ -131,48 +105,27 @@ class Acceptance:
         try:
             candidates = await _off_the_loop(order.lines, work)
         except InvalidBlock as error:
-            return await self._refuse(order, _type_of(order.lines), error)
-        entry = _held(order, candidates)
-        await self._queue(order, candidates[0].block.type, entry)
+            return await self.refuse(order, _type_of(order.lines), error)
+        kind, entry = candidates[0].block.type, _held(order, candidates)
+        self.hand_on(await self._store.write(lambda view: self.put(view, order, kind, entry)))
         return Accepted()
 
-    def receive_data(self, order: Order) -> DataIntake:
-        """Begin to take a data block; its rows are durable when it is finished."""
-        return self._intake.receive_proxied(order.key, order.lines, order.owner)
+    def receive_data(self, command: StoreProxy, lines: _Lines, owner: str) -> "ProxiedData":
+        """Begin to take a data block; ``NotServed`` leaves its bytes to the caller."""
+        order = self._order(command, lines, owner)
+        self._hold_to_limits(order)
+        intake = self._intake.receive_proxied(order.key, order.lines, owner)
+        return ProxiedData(self, order, intake)
 
-    async def finish_data(self, order: Order, intake: DataIntake) -> Verdict:
-        """Queue a data block all of whose bytes have come."""
-        queued: list[QueueRow] = []
-
-        def put(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
-            queued.extend(self._put(view, order, BlockType.DATA, _as_held(entry)))
-            return Accepted()
-
-        verdict = await intake.finish(put)
-        if isinstance(verdict, Refused):
-            return await self._refuse(
-                order, BlockType.DATA, InvalidBlock(verdict.code, verdict.text)
-            )
-        self._hand_on(queued)
-        return verdict
-
-    async def _queue(self, order: Order, kind: BlockType, entry: StoredEntry) -> None:
-        self._hand_on(await self._store.write(lambda view: self._put(view, order, kind, entry)))
-
-    def _hand_on(self, rows: Sequence[QueueRow]) -> None:
-        for row in rows:
-            self._postman.add(row)
-
-    def _put(
+    def put(
         self, view: WriteView, order: Order, kind: BlockType, entry: StoredEntry
     ) -> list[QueueRow]:
-        """Keep block and rows; what the same user has waiting for a target already stays."""
-        size = len(entry.header) + entry.size
-        self._check_room(view, order.owner, size)
+        """Keep block and rows in one unit of work; what the user has waiting already stays."""
+        self._check_room(view, order.owner, len(entry.header) + entry.size)
         waiting = {
             row.destination
             for row in view.queue.about(entry.digest, QueueKind.PROXY)
-            if row.owner == order.owner and row.state == StoredState.WAITING
+            if row.owner == order.owner and row.state == QueueState.WAITING
         }
         number, rows = 0, []
         for line, target in enumerate(order.targets, 1):
@@ -195,15 +148,14 @@ class Acceptance:
             rows.append(replace(row, number=view.queue.put(row)))
         return rows
 
-    def _check_room(self, view: WriteView, owner: str, size: int) -> None:
-        own = source_space(PROXIED, owner)
-        for space, limit in ((own, self._limits.bytes_by_user), (PROXIED, self._limits.bytes)):
-            if view.space(space).bytes + size > limit:
-                raise ShareFull("blocks that wait for other servers", limit)
+    def hand_on(self, rows: Sequence[QueueRow]) -> None:
+        """Let rows go that are durable."""
+        for row in rows:
+            self._postman.add(row)
 
-    async def _refuse(self, order: Order, kind: BlockType | None, error: InvalidBlock) -> Verdict:
-        """Make a block that no server may take a dead letter at once."""
-        digest = _digest(order, kind or BlockType.MESSAGE_ANNOUNCEMENT)
+    async def refuse(self, order: Order, kind: BlockType | None, error: InvalidBlock) -> Verdict:
+        """Make a block that no server may take a dead letter, if it says what it is."""
+        digest = _digest(order, kind)
         if kind is not None:
             rows = [
                 QueueRow(
@@ -214,7 +166,7 @@ class Acceptance:
                     key=order.key,
                     owner=order.owner,
                     line=line,
-                    state=StoredState(QueueState.REFUSED.value),
+                    state=QueueState.REFUSED,
                     code=str(error.code),
                     last=order.queued,
                 )
@@ -223,19 +175,77 @@ class Acceptance:
             await self._store.write(lambda view: [view.queue.put(row) for row in rows])
         return self._intake.remember_refusal(digest, error)
 
+    def _order(self, command: StoreProxy, lines: _Lines, owner: str) -> Order:
+        """Read the head of a body; ``NotServed`` if it asks for what is never done."""
+        now, after = self._clock(), command.after
+        if after is not None and after > now + MAX_AFTER:
+            raise NotServed("AFTER is more than three days ahead")
+        try:
+            targets, block = split_post_to(lines)
+        except InvalidBlock as error:
+            raise NotServed(error.reason) from error
+        for number, target in enumerate(targets, 1):
+            meaning = self._rules.judge(target)
+            if isinstance(meaning, Never) and meaning.doubt is not Doubt.NETWORK:
+                raise NotServed(f"Post-To line {number} is {meaning.doubt}")
+        return Order(command.key, owner, targets, block, now, max(now, after or now))
+
+    def _hold_to_limits(self, order: Order) -> None:
+        board, limits, count = self._postman.board, self._limits, len(order.targets)
+        if board.rows_of(order.owner) + count > limits.rows_by_user:
+            raise NotServed(f"{order.owner} has too many blocks waiting")
+        if len(board) + count > limits.rows:
+            raise NotServed("too many blocks wait")
+        self._charge_new_servers(order.owner, order.targets)
+
     def _charge_new_servers(self, owner: str, targets: Sequence[Transport]) -> None:
         """Let nobody have us dial one unknown server after the other without end."""
-        routes, moment = self._postman.routes, self._steady_clock()
-        new = {
-            server
-            for target in targets
-            for server in target.servers
-            if not routes.is_known(server) and server not in self._rules.own()
-        }
+        routes, own, moment = self._postman.routes, self._rules.own(), self._steady_clock()
+        named = {server for target in targets for server in target.servers}
+        new = [each for each in named if not routes.is_known(each) and each not in own]
         if new and self._new_servers.wait(owner, moment) > 0:
-            raise NotServed("too many servers that we do not know in too short a time")
+            raise NotServed(f"{owner} names too many servers that we do not know")
         for _ in new:
             self._new_servers.charge(owner, moment)
+
+    def _check_room(self, view: WriteView, owner: str, size: int) -> None:
+        own = source_space(PROXIED, owner)
+        for space, limit in ((own, self._limits.bytes_by_user), (PROXIED, self._limits.bytes)):
+            if view.space(space).bytes + size > limit:
+                raise ShareFull("blocks that wait for other servers", limit)
+
+
+class ProxiedData:
+    """One data block on its way into the queue."""
+
+    def __init__(self, acceptance: Acceptance, order: Order, intake: DataIntake) -> None:
+        self._acceptance = acceptance
+        self._order = order
+        self._intake = intake
+
+    async def take(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        await self._intake.take(chunk)
+
+    async def finish(self) -> Verdict:
+        """Check the block, and queue it durably."""
+        rows: list[QueueRow] = []
+
+        def put(view: WriteView, entry: StoredEntry, _: Decision) -> Verdict:
+            held = replace(entry, type=PROXIED, identity=entry.digest)
+            rows.extend(self._acceptance.put(view, self._order, BlockType.DATA, held))
+            return Accepted()
+
+        verdict = await self._intake.finish(put)
+        if isinstance(verdict, Refused):
+            error = InvalidBlock(verdict.code, verdict.text)
+            return await self._acceptance.refuse(self._order, BlockType.DATA, error)
+        self._acceptance.hand_on(rows)
+        return verdict
+
+    async def discard(self) -> None:
+        """Forget the bytes of a block that is not queued."""
+        await self._intake.discard()
 
 
 async def _off_the_loop(lines: Sequence[bytes], work: Callable[[], T]) -> T:
@@ -264,11 +274,7 @@ def _held(order: Order, candidates: Sequence[Candidate]) -> StoredEntry:
     )
 
 
-def _as_held(entry: StoredEntry) -> StoredEntry:
-    return replace(entry, type=PROXIED, identity=entry.digest)
-
-
-def _digest(order: Order, kind: BlockType) -> bytes:
+def _digest(order: Order, kind: BlockType | None) -> bytes:
     """Return the digest by which a block can be asked for that does not parse."""
     body = b"".join(line + b"\r\n" for lines in split_bundle(order.lines) for line in lines)
     tail = order.key.raw if kind is BlockType.DATA else b""

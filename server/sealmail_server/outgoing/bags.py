@@ -47,6 +47,8 @@ class Bag:
         self.workers = 0
         # Servers whose names turned out to stand for somebody's own network.
         self.forbidden: set[ServerAddress] = set()
+        # Who has just failed with a block of this bag: the others are tried first.
+        self.last_choice: ServerAddress | None = None
         # Whether a server of the target has been reached since the bag was empty.
         self.proven = False
         self.stalled = False

@@ -8,18 +8,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from sealmail_net.errors import ForbiddenTarget, NetworkError
+from sealmail_net.errors import ForbiddenTarget, NetworkError, NoWay
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.replies import QueueState, Verdict
 from sealmail_server.outgoing.bags import Bag, Waiting
 from sealmail_server.outgoing.courier import (
     EXPIRED,
+    FAILED,
     INTERNAL,
     PENDING,
     PRICE,
     GivenUp,
     Parcel,
+    TryLater,
     code_of,
     hand_over,
     outcome_of,
@@ -27,7 +29,7 @@ from sealmail_server.outgoing.courier import (
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.row_book import RowBook, names_of
 from sealmail_server.outgoing.targets import Doubt, Local, Never, Remote, TargetRules
-from sealmail_store import StoredEntry, StoreError
+from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -87,8 +89,10 @@ class Carrier:
         try:
             while not bag.stalled and (row := await self._next(bag, hand)) is not None:
                 await self._serve(bag, row, hand)
-        finally:
-            await hand.close()
+        except BaseException:
+            await hand.drop()
+            raise
+        await hand.close()
 
     async def _next(self, bag: Bag, hand: "_Connection") -> Waiting | None:
         """Return the next row; an open connection waits a little for one."""
@@ -111,6 +115,10 @@ class Carrier:
                     await self._deliver_here(bag, row)
                 case Remote():
                     await self._deliver(bag, row, hand)
+        except (DataGone, DamagedData) as error:
+            _log.error("row %d of the queue: %s", row.number, error)
+            await hand.drop()
+            await self._book.close(row, GivenUp(QueueState.GIVEN_UP, INTERNAL))
         except StoreError as error:
             _log.error("row %d of the queue: %s", row.number, error)
             bag.put_back(self._book.later(row, INTERNAL))
@@ -138,20 +146,32 @@ class Carrier:
             verdicts = await self._dialer.gives_verdicts(remote)
             outcome = await hand_over(remote, _parcel(row, entry), verdicts=verdicts)
         except NetworkError as error:
-            await self._broken_off(bag, row, hand, error)
+            await self._broken_off(bag, row, hand, remote.address, error)
             return
         hand.breaks = 0
+        if isinstance(outcome, TryLater) and outcome.code == FAILED:
+            # An original does so with what it dislikes: that block is set aside, never the bag.
+            await hand.drop()
+            await self._try_another(bag, row, remote.address, FAILED)
+            return
         self._routes.worked(remote.address)
         await self._book.conclude(bag, row, outcome, remote.address)
+
+    async def _try_another(self, bag: Bag, row: Waiting, server: ServerAddress, code: str) -> None:
+        """Set a row aside, but once try another server of its target first."""
+        first = row.attempts == 0
+        bag.last_choice = server
+        later = self._book.later(row, code)
+        await self._book.put_off(bag, replace(later, due=self._clock()) if first else later)
 
     async def _connect(self, bag: Bag, hand: "_Connection") -> bool:
         """Open a connection to any server of the bag that is not down; tell whether one is."""
         if hand.remote is not None:
             return True
-        for server in self._routes.order(self.servers(bag)):
+        for server in self._order(bag):
             try:
                 hand.remote = await self._dialer.connect(server)
-            except ForbiddenTarget as error:
+            except (ForbiddenTarget, NoWay) as error:
                 _log.warning("%s", error)
                 bag.forbidden.add(server)
             except NetworkError as error:
@@ -162,6 +182,11 @@ class Carrier:
                 self._note(bag)
                 return True
         return False
+
+    def _order(self, bag: Bag) -> list[ServerAddress]:
+        """Return whom to try, and last who has just failed this bag."""
+        order = self._rules.policy.in_order(self._routes.order(self.servers(bag)))
+        return sorted(order, key=lambda server: server == bag.last_choice)
 
     async def _not_reached(self, bag: Bag, row: Waiting) -> None:
         """Let a bag wait until one of its servers answers again, if any ever may."""
@@ -174,16 +199,20 @@ class Carrier:
         await self._book.put_off(bag, replace(row, code=code, attempts=row.attempts + 1))
 
     async def _broken_off(
-        self, bag: Bag, row: Waiting, hand: "_Connection", error: NetworkError
+        self,
+        bag: Bag,
+        row: Waiting,
+        hand: "_Connection",
+        server: ServerAddress,
+        error: NetworkError,
     ) -> None:
         """Put off the block at which a connection broke; the server may be well."""
         _log.info("%s", error)
-        server = hand.remote.address if hand.remote else None
         await hand.drop()
         hand.breaks += 1
-        if server is not None and hand.breaks >= _BREAKS:
+        if hand.breaks >= _BREAKS:
             self._routes.failed(server, code_of(error), self._clock())
-        await self._book.put_off(bag, self._book.later(row, code_of(error)))
+        await self._try_another(bag, row, server, code_of(error))
 
     async def _deliver_here(self, bag: Bag, row: Waiting) -> None:
         """Admit a block to this server's own store."""

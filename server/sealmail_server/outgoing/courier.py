@@ -12,6 +12,7 @@ from sealmail_net.errors import (
     ForbiddenTarget,
     NetworkError,
     NoTls,
+    NoWay,
     Timeout,
     TlsFailed,
     Unavailable,
@@ -49,6 +50,7 @@ INTERNAL = str(Refusal.INTERNAL)
 
 _CODES: dict[type[NetworkError], str] = {
     ForbiddenTarget: "forbidden",
+    NoWay: "network",
     Unreachable: "unreachable",
     Unavailable: "busy",
     NoTls: "tls",

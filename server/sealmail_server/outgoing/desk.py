@@ -9,7 +9,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import wire_row
-from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView
+from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView, WriteView
 
 _PAGE = 500
 # What the operator took out of the queue is a dead letter with this code.
@@ -49,7 +49,12 @@ class QueueDesk:
     async def retry(self, number: int | None) -> int:
         """Let one row be tried now, or all that wait; return how many."""
         numbers = [row.number for row in await self._waiting(number)]
-        await self._store.write(lambda view: [view.queue.hasten(each) for each in numbers])
+
+        def hasten(view: WriteView) -> None:
+            for each in numbers:
+                view.queue.hasten(each)
+
+        await self._store.write(hasten)
         for each in numbers:
             if self._postman is not None:
                 self._postman.hasten(each)

@@ -99,7 +99,7 @@ class Fetcher:
     async def _ask_any(self, key: BlockKey, servers: tuple[ServerAddress, ...]) -> Lines | None:
         """Ask until one server answers; those thought to be down come last."""
         up = self._routes.order(servers)
-        reasons = []
+        reasons: list[NetworkError] = []
         for server in (*up, *(each for each in servers if each not in up)):
             try:
                 return await self._ask(key, server)

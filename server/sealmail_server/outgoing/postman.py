@@ -111,6 +111,7 @@ class Postman:
             self._note(bag)
 
     async def _load(self) -> None:
+        """Take up what waited when the server stopped."""
         after = 0
         while rows := await self._store.read(partial(_page, after=after)):
             for row in rows:
@@ -163,6 +164,9 @@ class Postman:
     async def _work(self, bag: Bag) -> None:
         try:
             await self._carrier.work(bag)
+        except Exception:  # the others are served, whatever a stranger's server sets off
+            _log.exception("a worker for other servers broke")
+            bag.stalled = True
         finally:
             self._dismiss(bag)
 
@@ -209,8 +213,12 @@ class Postman:
         except NetworkError as error:
             _log.debug("still down: %s", error)
             self.routes.failed(server, code_of(error), self._clock())
+        except Exception:
+            _log.exception("a look at another server broke")
+            self.routes.failed(server, INTERNAL, self._clock())
         else:
             self.routes.alive(server)
+            self._ticked = None
             self._wake.set()
             await remote.quit()
         finally:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sealmail_net.targets import is_public
-from sealmail_protocol.addresses import Network, ServerAddress, Transport
+from sealmail_net.ways import DIRECT_ONLY, ProxyPolicy
+from sealmail_protocol.addresses import ServerAddress, Transport
 
 OwnServers = Callable[[], Collection[ServerAddress]]
 
@@ -45,11 +46,13 @@ class Never:
 class TargetRules:
     """What this server is called, and whom it may dial.
 
-    ``own`` gives the addresses of this server and of its partner, which may change.
+    ``own`` gives the addresses of this server and of its partner, which may change; ``policy``
+    tells which networks it can reach: names of the others are never asked of DNS.
     """
 
     own: OwnServers
     allow_private: bool = False
+    policy: ProxyPolicy = DIRECT_ONLY
 
     def judge(self, transport: Transport) -> Local | Remote | Never:
         """Tell what a line means; of several servers those remain that may be dialled."""
@@ -61,9 +64,8 @@ class TargetRules:
         allowed = tuple(server for server in transport.servers if self._may_dial(server))
         if not allowed:
             return Never(Doubt.FORBIDDEN)
-        # No proxy to another network is built, and its names are never asked of DNS.
-        direct = tuple(server for server in allowed if server.network is Network.DIRECT)
-        return Remote(direct) if direct else Never(Doubt.NETWORK)
+        reachable = tuple(server for server in allowed if self.policy.leads_to_any((server,)))
+        return Remote(reachable) if reachable else Never(Doubt.NETWORK)
 
     def _may_dial(self, server: ServerAddress) -> bool:
         literal = server.literal
