@@ -211,6 +211,15 @@ class RemoteServer:
                 raise ProtocolError("a block where a line belongs; use fetch or get_data")
             return event
 
+    @property
+    def stands(self) -> bool:
+        """Return whether the connection is open, as far as is known here."""
+        return self._link.stands
+
+    async def hang_up(self) -> None:
+        """Cut the connection."""
+        await self._link.hang_up()
+
     async def quit(self) -> None:
         """Say QUIT and close; it matters to nobody if the server has gone already."""
         try:
