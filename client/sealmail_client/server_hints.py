@@ -27,7 +27,8 @@ class ServerHints:
         """Remember that ``reached`` serves, and that all before it in ``order`` did not."""
         for server in order[: order.index(reached)]:
             self.note_failed(server)
-        self._database.write("DELETE FROM server_failure WHERE server = ?", str(reached))
+        if self._failure(reached) is not None:
+            self._database.write("DELETE FROM server_failure WHERE server = ?", str(reached))
 
     def note_failed(self, server: ServerAddress) -> None:
         """Remember that a server is away, or was lost on the way."""
@@ -38,8 +39,10 @@ class ServerHints:
         )
 
     def _failed_lately(self, server: ServerAddress) -> bool:
-        row = self._database.row("SELECT failed FROM server_failure WHERE server = ?", str(server))
-        if row is None:
-            return False
+        failed = self._failure(server)
         # A clock that was ahead for a while must not keep a server away until then.
-        return timedelta(0) <= self._clock() - parse_date(row["failed"]) < GO_BACK_AFTER
+        return failed is not None and timedelta(0) <= self._clock() - failed < GO_BACK_AFTER
+
+    def _failure(self, server: ServerAddress) -> datetime | None:
+        row = self._database.row("SELECT failed FROM server_failure WHERE server = ?", str(server))
+        return None if row is None else parse_date(row["failed"])

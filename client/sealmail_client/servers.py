@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
+from sealmail_client.kept_links import KeptLinks
 from sealmail_client.pin_book import PinBook
 from sealmail_client.posting import Peer, later_of
 from sealmail_client.server_hints import ServerHints
@@ -54,6 +55,7 @@ class Servers:
         self._auth_keys = {**(further or {}), Place.HOME: auth_key}
         self._database = database
         self._clock = clock
+        self._kept: KeptLinks | None = None
         self.pins = PinBook(database, clock)
         self.hints = ServerHints(database, clock)
         rate = settings.throttle_kib
@@ -114,15 +116,40 @@ class Servers:
     async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
         """Connect without login to leave sealed blocks, at the first of ``servers`` if it serves.
 
-        One that is lost on the way is asked last for a while.
+        One that is lost on the way is asked last for a while. See also ``keeping_links``.
         """
-        server = await self._dial(servers, strict_pin=False)
+        async with self._link_to(servers) as peer:
+            try:
+                yield peer
+            except NetworkError:
+                self.hints.note_failed(peer.server.address)
+                raise
+
+    @asynccontextmanager
+    async def _link_to(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
+        if self._kept is not None:
+            async with self._kept.use(servers) as peer:
+                yield peer
+        else:
+            peer = await self._delivering(servers)
+            async with peer.server:
+                yield peer
+
+    @asynccontextmanager
+    async def keeping_links(self) -> AsyncIterator[None]:
+        """Let ``deliver`` use one connection to a server again and again, for a batch of mail."""
+        if self._kept is not None:
+            yield
+            return
+        self._kept = KeptLinks(self._delivering)
         try:
-            async with server:
-                yield self._meet(server)
-        except NetworkError:
-            self.hints.note_failed(server.address)
-            raise
+            yield
+        finally:
+            kept, self._kept = self._kept, None
+            await kept.close()
+
+    async def _delivering(self, servers: Sequence[ServerAddress]) -> Peer:
+        return self._meet(await self._dial(servers, strict_pin=False))
 
     def moment(self) -> datetime:
         """Return the date to write: ours, or that of the home server if it was ahead of us."""
@@ -153,7 +180,7 @@ class Servers:
                 raise
             return server
 
-        order = self.hints.order(servers)
+        order = self.hints.order(settings.proxies.policy.in_order(servers))
         server = await first_of_group(order, attempt)
         self.hints.note_reached(order, server.address)
         if self.throttle is not None:
