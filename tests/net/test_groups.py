@@ -15,7 +15,6 @@ from sealmail_net.errors import NoServerReached, PinChanged, Unreachable
 from sealmail_net.groups import first_of_group
 from sealmail_net.pins import MemoryPins, login_way
 from sealmail_net.remote_server import RemoteServer
-from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 
 A, B, C = (ServerAddress("127.0.0.1", port) for port in (1, 2, 3))
@@ -193,7 +192,7 @@ def test_a_changed_key_is_told_although_another_server_answers(
             serving(SmallServer(identity.context())) as (ready, _),
         ):
             pins = MemoryPins()
-            pins.remember(login_way(Way.DIRECT, changed), identity.pin)
+            pins.remember(login_way(changed), identity.pin)
             reached = set()
             for _ in range(8):
                 async with await dial_any(
