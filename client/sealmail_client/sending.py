@@ -5,8 +5,10 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from sealmail_client.abreast import abreast
 from sealmail_client.addressing import Addressing
 from sealmail_client.data_blocks import DataBlocks, outdated
 from sealmail_client.desk import Desk
@@ -66,8 +68,9 @@ class Sender:
         if self._desk.own_blocks.revoked:
             return
         await asyncio.to_thread(self._sweep, self._ended_directories())
-        for message in self._desk.outbox.unfinished():
-            await self.advance(message.number, hurry=hurry)
+        numbers = [message.number for message in self._desk.outbox.unfinished()]
+        async with self._desk.servers.keeping_links():
+            await abreast(numbers, partial(self.advance, hurry=hurry))
 
     async def advance(self, number: int, *, hurry: bool = False) -> OutgoingMessage:
         """Bring one message as far as it can get now; what fails is noted with it."""
@@ -273,7 +276,8 @@ class Sender:
             return
         if not message.filed:
             signature = await asyncio.to_thread(files.signature.read_bytes)
-            desk.folders.file(self._envelope(message), files.zip_file, signature, desk.clock())
+            envelope = self._envelope(message)
+            await desk.folders.file(envelope, files.zip_file, signature, desk.clock())
             desk.outbox.record_filed(message.number)
 
     def _withdrawn(self, message: OutgoingMessage) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
+from sealmail_client.kept_links import KeptLinks
 from sealmail_client.pin_book import PinBook
 from sealmail_client.posting import Peer
 from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
@@ -40,6 +41,7 @@ class Servers:
         self._auth_keys = {**(further or {}), Place.HOME: auth_key}
         self._database = database
         self._clock = clock
+        self._kept: KeptLinks | None = None
         self.pins = PinBook(database, clock)
         rate = settings.throttle_kib
         self.throttle = Throttle(rate) if rate else None
@@ -70,9 +72,34 @@ class Servers:
 
     @asynccontextmanager
     async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
-        """Connect without login to leave sealed blocks."""
+        """Connect without login to leave sealed blocks; see ``keeping_links``."""
+        if self._kept is not None:
+            async with self._kept.use(servers) as peer:
+                yield peer
+            return
         async with await self._dial(servers, strict_pin=False) as server:
             yield await self._meet(server)
+
+    @asynccontextmanager
+    async def keeping_links(self) -> AsyncIterator[None]:
+        """Let ``deliver`` use one connection to a server again and again, for a batch of mail."""
+        if self._kept is not None:
+            yield
+            return
+        self._kept = KeptLinks(self._delivering)
+        try:
+            yield
+        finally:
+            kept, self._kept = self._kept, None
+            await kept.close()
+
+    async def _delivering(self, servers: Sequence[ServerAddress]) -> Peer:
+        server = await self._dial(servers, strict_pin=False)
+        try:
+            return await self._meet(server)
+        except BaseException:
+            await server.hang_up()
+            raise
 
     def moment(self) -> datetime:
         """Return the date to write: ours, or that of the home server if it was ahead of us."""

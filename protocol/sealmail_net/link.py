@@ -209,6 +209,11 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self.conversation.tls_started()
 
     @property
+    def stands(self) -> bool:
+        """Return whether nothing has ended the connection, on either side."""
+        return not (self._closing or self._gone.is_set() or self._failure is not None)
+
+    @property
     def unread(self) -> int:
         """Return how many bytes, at most, wait to be handled."""
         return self._unread

@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import DataHeader
@@ -76,9 +77,12 @@ class RemoteServer:
     As a context manager it says QUIT at the end, or cuts the connection on an error.
     """
 
-    def __init__(self, address: ServerAddress, link: ServerLink, pin: bytes) -> None:
+    def __init__(
+        self, address: ServerAddress, link: ServerLink, pin: bytes, way: Way = Way.DIRECT
+    ) -> None:
         self.address = address
         self.pin = pin
+        self.way = way
         # Awaited with the size of each piece that goes or comes; for a caller who throttles.
         self.pace: Callable[[int], Awaitable[None]] | None = None
         self._link = link
@@ -206,6 +210,15 @@ class RemoteServer:
             if isinstance(event, BodyEvent):
                 raise ProtocolError("a block where a line belongs; use fetch or get_data")
             return event
+
+    @property
+    def stands(self) -> bool:
+        """Return whether the connection is open, as far as is known here."""
+        return self._link.stands
+
+    async def hang_up(self) -> None:
+        """Cut the connection."""
+        await self._link.hang_up()
 
     async def quit(self) -> None:
         """Say QUIT and close; it matters to nobody if the server has gone already."""
