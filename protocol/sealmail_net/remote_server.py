@@ -240,10 +240,6 @@ class RemoteServer:
             _log.debug("%s left without GOODBYE: %s", self.address, error)
         await self._link.finish()
 
-    async def hang_up(self) -> None:
-        """End the connection now: it is of no more use."""
-        await self._link.hang_up()
-
     @asynccontextmanager
     async def _exchange(self) -> AsyncIterator[None]:
         """Keep question and answer together; an exchange left half-way ends the connection."""

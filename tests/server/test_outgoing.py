@@ -382,8 +382,9 @@ def test_each_user_has_his_share_of_the_queue(homes: list[Path]) -> None:
     """Rows, bytes and new servers beyond it are FAILED, and the others are served."""
 
     async def scenario() -> None:
-        bounds = {"proxy_rows_by_user": 300, "proxy_bytes_by_user": 100_000}
-        async with running(homes[0], **bounds) as (home,):
+        async with running(homes[0], proxy_rows_by_user=300, proxy_bytes_by_user=100_000) as (
+            home,
+        ):
             dead = await free_port()
             async with await log_in(home, recipient(19)) as greedy:
                 assert await send_data(greedy, b"a" * 60_000, post_to(dead)) is Word.DONE
