@@ -148,7 +148,7 @@ class PartnerDesk:
                     )
                 await ask_partner_to_compare(remote)
             finally:
-                await remote.abandon()
+                await remote.hang_up()
         except (NetworkError, ProtocolError) as error:
             raise PairingFailed(str(error)) from error
         await self.begin_comparing()
@@ -163,7 +163,7 @@ class PartnerDesk:
             if await remote.call(command) is not Word.DONE:
                 raise PairingFailed("the other server declined: ask for a new code")
         finally:
-            await remote.abandon()
+            await remote.hang_up()
 
     async def _become_partner_of(self, partner: Partner) -> None:
         """Write everything down, then begin; what is here already will be compared."""

@@ -49,7 +49,7 @@ async def call_on(partner: Partner, settings: DialSettings) -> RemoteServer:
         if not await remote.login(REPLICATION, partner.auth_key):
             raise Unavailable(partner.address, "it does not know the replication auth key")
     except BaseException:
-        await remote.abandon()
+        await remote.hang_up()
         raise
     return remote
 

@@ -190,7 +190,7 @@ class Replication(Partnership):
             await _first_to_end(works)
             self._note_away("paired anew")
         finally:
-            await remote.abandon()
+            await remote.hang_up()
             await self._feed.flush()
 
     async def _further_lanes(self, partner: Partner) -> None:
@@ -215,7 +215,7 @@ class Replication(Partnership):
             try:
                 await Lane(remote, self._feed, original=False).run(_LANE_IDLE_SECONDS)
             finally:
-                await remote.abandon()
+                await remote.hang_up()
         except (NetworkError, ProtocolError) as error:
             _log.info("a further connection to the partner ended: %s", error)
             # The main one tells whether the partner is away.
@@ -236,7 +236,7 @@ class Replication(Partnership):
         try:
             await self.comparison.run(remote)
         finally:
-            await remote.abandon()
+            await remote.hang_up()
 
     async def _rest(self, seconds: float) -> None:
         try:

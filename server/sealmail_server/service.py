@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
 from sealmail_net.listening import Listener, serve
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
@@ -19,6 +21,7 @@ from sealmail_server.intake import Intake
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
+from sealmail_server.outgoing.office import SortingOffice
 from sealmail_server.partner_desk import PartnerDesk
 from sealmail_server.partnership import Mode
 from sealmail_server.replication import Replication
@@ -110,6 +113,8 @@ class Server:
             room_for(config.max_connections), config.max_connections_per_source
         )
         self._listeners: list[Listener] = []
+        self._own = own_addresses(config, config.address.port)
+        self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
         self._dialing = DialSettings(
             # The operator named the partner, wherever it is.
@@ -140,10 +145,24 @@ class Server:
             clock,
             lambda: pin_of(directory / config.certificate),
         )
+        self.office = SortingOffice(
+            store,
+            intake,
+            clock,
+            time.monotonic,
+            DialSettings(
+                allow_private_targets=config.allow_private_targets,
+                source=config.outgoing_address or None,
+            ),
+            config.queue_limits,
+            self._own_servers,
+            self._own_pins,
+        )
         rate = config.stranger_requests_per_second
         self.services = Services(
             store=store,
             intake=intake,
+            office=self.office,
             desk=desk,
             partner=partner,
             identity=identity,
@@ -156,8 +175,27 @@ class Server:
             stop=stop.set,
         )
         self.operator = Operator(
-            directory, config, store, desk, guard, clock, self.status, partner, self._replication
+            directory,
+            config,
+            store,
+            desk,
+            guard,
+            clock,
+            self.status,
+            self.office.postman,
+            partner,
+            self._replication,
         )
+
+    def _own_servers(self) -> frozenset[ServerAddress]:
+        """Return what this server and its partner are called: what is for them is not dialled."""
+        partner = self._replication.partner
+        return self._own if partner is None else self._own | {partner.address}
+
+    def _own_pins(self) -> frozenset[bytes]:
+        partner = self._replication.partner
+        own = frozenset({self._pin})
+        return own if partner is None else own | {partner.pin}
 
     async def listen(self) -> None:
         """Open the ports."""
@@ -167,6 +205,7 @@ class Server:
         )
         first, direct = config.address, config.direct_tls_address
         self._listeners.append(await serve(first.host, first.port, door.admit, idle_seconds=idle))
+        self._own = own_addresses(config, self._listeners[0].port)
         if direct is not None:
             listener = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
@@ -199,6 +238,7 @@ class Server:
             asyncio.create_task(self._judge_waiting()),
             asyncio.create_task(self._expire()),
             asyncio.create_task(self._replication.run()),
+            asyncio.create_task(self.office.run()),
         ]
         for chore in chores:
             chore.add_done_callback(_report)
@@ -231,6 +271,17 @@ class Server:
                     _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
             except StoreError as error:
                 _log.error("the time could not be remembered: %s", error)
+
+
+def own_addresses(config: Config, port: int) -> frozenset[ServerAddress]:
+    """Return the addresses under which others know this server."""
+    names = [*config.names, config.address.host]
+    found = set()
+    for name in names:
+        # What listens on all addresses, or on a port not chosen yet, is known by its names only.
+        with suppress(ValueError):
+            found.add(ServerAddress.parse(str(Listen(name, port))))
+    return frozenset(found)
 
 
 def _report(chore: asyncio.Task[None]) -> None:
