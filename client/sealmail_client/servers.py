@@ -12,6 +12,7 @@ from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
 from sealmail_client.throttle import Throttle
 from sealmail_net.dialing import DialSettings, dial_any
 from sealmail_net.remote_server import RemoteServer
+from sealmail_net.socks import Proxies
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
@@ -43,6 +44,10 @@ class Servers:
         self.pins = PinBook(database, clock)
         rate = settings.throttle_kib
         self.throttle = Throttle(rate) if rate else None
+        self._dialing = DialSettings(
+            allow_private_targets=settings.allow_private_targets,
+            proxies=Proxies(settings.connecting.policy),
+        )
 
     def home(self) -> AbstractAsyncContextManager[Peer]:
         """Connect to a server of the home group and log in; a changed TLS key stops us."""
@@ -83,8 +88,7 @@ class Servers:
         return self._clock() + timedelta(seconds=ahead)
 
     async def _dial(self, servers: Sequence[ServerAddress], *, strict_pin: bool) -> RemoteServer:
-        settings = DialSettings(allow_private_targets=self._settings.allow_private_targets)
-        server = await dial_any(servers, settings, self.pins, strict_pin=strict_pin)
+        server = await dial_any(servers, self._dialing, self.pins, strict_pin=strict_pin)
         if self.throttle is not None:
             server.pace = self.throttle.pass_on
         return server

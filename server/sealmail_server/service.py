@@ -3,18 +3,21 @@
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sealmail_net.listening import Listener, serve
+from sealmail_net.txt_resolver import TxtResolver
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
 from sealmail_server.intake import Intake
+from sealmail_server.lookups import Lookups
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
@@ -28,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 # One wrong auth key in two seconds is a person; ten at once are a program that was misled.
 FAILED_LOGINS = Rate(per_second=0.5, burst=10)
+# Somebody who writes to forty new domains at once waits for none of them.
+LOOKUPS = Rate(per_second=2.0, burst=40)
 _BURST_SECONDS = 10
 # How often the time is remembered, and so how much of it a stopped server may lose.
 _TICK_SECONDS = 60.0
@@ -116,6 +121,8 @@ class Server:
             guard=guard,
             requests=Allowance(Rate(rate, rate * _BURST_SECONDS)),
             failed_logins=Allowance(FAILED_LOGINS),
+            lookups=_lookups(config),
+            lookup_requests=Allowance(LOOKUPS),
             memory=MemoryBudget(config.memory_bytes, config.memory_bytes_by_source),
             clock=clock,
             stop=stop.set,
@@ -193,6 +200,12 @@ class Server:
                     _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
             except StoreError as error:
                 _log.error("the time could not be remembered: %s", error)
+
+
+def _lookups(config: Config) -> Lookups | None:
+    if not config.permit_dns_txt:
+        return None
+    return Lookups(TxtResolver(config.dns_address), time.monotonic)
 
 
 def _report(chore: asyncio.Task[None]) -> None:
