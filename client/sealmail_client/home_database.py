@@ -179,8 +179,15 @@ CREATE TABLE blocked (
 ) STRICT;
 """
 
+_HINTS = """
+CREATE TABLE server_failure (
+    server TEXT PRIMARY KEY,
+    failed TEXT NOT NULL               -- since when it has not served
+) STRICT;
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS)
 SCHEMA_VERSION = len(_STEPS)
 
 

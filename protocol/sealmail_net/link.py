@@ -7,6 +7,8 @@ between socket and conversation, and the conversation refuses bytes in the wrong
 import asyncio
 import ipaddress
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, cast
 
 from sealmail_net.errors import ConnectionLost, NetworkError, Peer, Timeout, TlsFailed
@@ -155,6 +157,16 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
                     raise Timeout(self.peer, awaited)
                 return event
         return event
+
+    @contextmanager
+    def patient(self, seconds: float) -> Iterator[None]:
+        """Wait at least so long for the peer inside."""
+        usual = self.idle_seconds
+        self.idle_seconds = max(usual, seconds)
+        try:
+            yield
+        finally:
+            self.idle_seconds = usual
 
     def write(self, data: bytes) -> None:
         """Send bytes; follow it by ``drain``, which also tells whether the link still stands."""
