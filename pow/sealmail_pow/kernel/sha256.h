@@ -77,7 +77,7 @@ struct message {
     /* The first block, '0' where the nonce varies. */
     uint8_t first[BLOCK_BYTES];
     uint32_t words[BLOCK_WORDS];
-    /* The state after the rounds before the first word that varies. */
+    /* The state after the round of the first word that varies, this word taken as zero. */
     uint32_t begun[STATE_WORDS];
     /* Each word of the first block plus its round constant. */
     uint32_t first_wk[BLOCK_WORDS];
