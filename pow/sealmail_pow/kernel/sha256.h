@@ -128,7 +128,8 @@ struct kernel {
     void (*stream)(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks, size_t count);
 };
 
-extern const struct kernel portable_kernel, avx2_kernel, avx512_kernel, shani_kernel;
+extern const struct kernel portable_kernel, avx2_kernel, avx512_kernel, avx512_single_kernel;
+extern const struct kernel shani_kernel;
 
 /* One message after the other: portable, and with the SHA instructions. */
 void portable_compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count);

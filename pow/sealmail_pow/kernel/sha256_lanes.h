@@ -1,4 +1,4 @@
-/* Many messages at once, one in each lane of a vector: the body of three kernels.
+/* Many messages at once, one in each lane of a vector: the body of four kernels.
  *
  * The file that includes this one has defined, for its instruction set:
  *   TARGET            the attribute that lets the compiler use it
