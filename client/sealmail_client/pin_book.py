@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_client.home_database import HomeDatabase
-from sealmail_net.pins import delivery_way, direct_way
+from sealmail_net.pins import delivery_way, login_way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
@@ -45,7 +45,7 @@ class PinBook:
 
     def accept(self, address: ServerAddress, pin: bytes) -> None:
         """Take the user's word that a server has this key now."""
-        for way in (direct_way(address), delivery_way(address)):
+        for way in (login_way(address), delivery_way(address)):
             self.remember(way, pin)
 
     def all(self) -> tuple[KnownPin, ...]:

@@ -7,6 +7,8 @@ between socket and conversation, and the conversation refuses bytes in the wrong
 import asyncio
 import ipaddress
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, cast
 
 from sealmail_net.errors import ConnectionLost, NetworkError, Peer, Timeout, TlsFailed
@@ -163,6 +165,16 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
                 return event
         return event
 
+    @contextmanager
+    def patient(self, seconds: float) -> Iterator[None]:
+        """Wait at least so long for the peer inside."""
+        usual = self.idle_seconds
+        self.idle_seconds = max(usual, seconds)
+        try:
+            yield
+        finally:
+            self.idle_seconds = usual
+
     def write(self, data: bytes) -> None:
         """Send bytes; follow it by ``drain``, which also tells whether the link still stands."""
         if self._transport is not None and not self._gone.is_set():
@@ -214,6 +226,11 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self.peer_certificate = tls.getpeercert(binary_form=True)
         secured.set_write_buffer_limits(MAX_UNSENT)
         self.conversation.tls_started()
+
+    @property
+    def stands(self) -> bool:
+        """Return whether nothing has ended the connection, on either side."""
+        return not (self._closing or self._gone.is_set() or self._failure is not None)
 
     @property
     def unread(self) -> int:

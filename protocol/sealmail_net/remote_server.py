@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import DataHeader
@@ -64,6 +65,8 @@ Sink = Callable[[bytes], object]
 
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
+# However soon other answers are awaited, the one to a data block may take this long.
+DATA_ANSWER_SECONDS = 60.0
 # A server that does not say GOODBYE soon is left without it.
 _GOODBYE_SECONDS = 5.0
 _CAPABILITY = re.compile(r"([A-Z][A-Z0-9-]*)(?: (.*))?")
@@ -76,9 +79,12 @@ class RemoteServer:
     As a context manager it says QUIT at the end, or cuts the connection on an error.
     """
 
-    def __init__(self, address: ServerAddress, link: ServerLink, pin: bytes) -> None:
+    def __init__(
+        self, address: ServerAddress, link: ServerLink, pin: bytes, way: Way = Way.DIRECT
+    ) -> None:
         self.address = address
         self.pin = pin
+        self.way = way
         # Awaited with the size of each piece that goes or comes; for a caller who throttles.
         self.pace: Callable[[int], Awaitable[None]] | None = None
         self._link = link
@@ -97,7 +103,7 @@ class RemoteServer:
         if error is None:
             await self.quit()
         else:
-            await self._link.hang_up()
+            await self.hang_up()
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""
@@ -176,7 +182,9 @@ class RemoteServer:
             conversation = self._link.conversation
             await self._write((conversation.send(command), conversation.send_data_header(lines)))
             await self._write(_of_size(chunks, size))
-            return _word(await self._answer(command))
+            # What was written may lie in buffers for a while where the way is narrow.
+            with self._link.patient(DATA_ANSWER_SECONDS):
+                return _word(await self._answer(command))
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Ask what became of a block; ``None`` if the server cannot tell."""
@@ -192,6 +200,11 @@ class RemoteServer:
             self._capabilities = {match[1]: match[2] or "" for match in matches}
         return dict(self._capabilities)
 
+    @property
+    def known_capabilities(self) -> dict[str, str]:
+        """Return the extensions it named when it was asked; none before that."""
+        return dict(self._capabilities or {})
+
     async def ping(self, text: str = "") -> str:
         """Return the text that comes back with PONG."""
         reply = await self.call(Ping(text))
@@ -206,6 +219,15 @@ class RemoteServer:
             if isinstance(event, BodyEvent):
                 raise ProtocolError("a block where a line belongs; use fetch or get_data")
             return event
+
+    @property
+    def stands(self) -> bool:
+        """Return whether the connection is open, as far as is known here."""
+        return self._link.stands
+
+    async def hang_up(self) -> None:
+        """Cut the connection."""
+        await self._link.hang_up()
 
     async def quit(self) -> None:
         """Say QUIT and close; it matters to nobody if the server has gone already."""

@@ -116,6 +116,13 @@ def remove(context: click.Context, address: str) -> None:
     help="Over how many mailboxes your mail is spread.",
 )
 @click.option(
+    "--server",
+    "servers",
+    type=SERVER,
+    multiple=True,
+    help="Your home: the servers of its group, all of them, the one to ask first in front.",
+)
+@click.option(
     "--old-server",
     type=SERVER,
     help="A server that correspondents may still ask for you; needs --old-auth-key.",
@@ -165,6 +172,7 @@ def set_terms(
     context: click.Context,
     price: Difficulty | None,
     mailboxes: int | None,
+    servers: tuple[ServerAddress, ...],
     old_server: ServerAddress | None,
     old_auth_key: AuthKey | None,
     no_old_server: bool,
@@ -189,6 +197,8 @@ def set_terms(
             settings = replace(settings, price=price)
         if mailboxes is not None:
             settings = replace(settings, mailboxes=numbered_mailboxes(mailboxes))
+        if servers:
+            settings = replace(settings, transport=_group(settings.transport, servers))
         old = _further(desk, Place.OLD, old_server, old_auth_key, no_old_server)
         pub = _further(desk, Place.PUB, pub_server, pub_auth_key, no_pub_server)
         settings = replace(settings, old_transport=old, pub_transport=pub)
@@ -197,7 +207,7 @@ def set_terms(
         habits = {"throttle_kib": throttle, "delay_minutes": delay, "pad_sizes": pad}
         settings = _with_habits(settings, habits)
         if settings == desk.settings:
-            raise click.UsageError("nothing to change: --price, --mailboxes, --old-server, ...")
+            raise click.UsageError("nothing to change: --price, --mailboxes, --server, ...")
         private = settings == _with_habits(desk.settings, habits)
         desk.change(settings)
         if not private:
@@ -212,6 +222,16 @@ def _with_habits(settings: Settings, habits: dict[str, Any]) -> Settings:
         return replace(settings, **said)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _group(held: Transport, servers: tuple[ServerAddress, ...]) -> Transport:
+    """Return the home group that is to be: it keeps a server, so that no mail is left behind."""
+    if not set(servers) & set(held.servers):
+        raise click.BadParameter(f"one of them must be of {held}", param_hint="--server")
+    try:
+        return Transport.parse(str(Transport(tuple(dict.fromkeys(servers)))))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--server") from None
 
 
 def _further(
