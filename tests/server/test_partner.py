@@ -14,7 +14,13 @@ from tests.server.users import data_lines, message, now
 
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.canonical import data_digest
-from sealmail_protocol.commands import PartnerPair
+from sealmail_protocol.commands import (
+    PartnerAccount,
+    PartnerDrop,
+    PartnerPair,
+    Replicate,
+    RepLogin,
+)
 from sealmail_protocol.invitations import PairingCode
 from sealmail_protocol.keys import KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Word
@@ -256,6 +262,29 @@ def test_without_a_partner_nothing_is_queued(
                 assert rows == ()
             with pytest.raises(OperatorError, match="no partner"):
                 await server.operator.fulfil({"do": "pair sync"})
+
+    run(scenario)
+
+
+def test_what_the_partner_sends_is_not_sent_back(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Neither blocks nor accounts nor dropped mail: nothing of it is ever queued."""
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s") as server:
+            await server.services.desk.add("replication", "R" * 20)
+            async with await connect(server) as remote:
+                assert await remote.login("replication", "R" * 20)
+                key, lines = data_lines(b"theirs", now())
+                await remote.post_data(Replicate(key, None), lines, 6, [b"theirs"])
+                await remote.call(RepLogin(SOMEBODY.hex, "A" * 20))
+                await remote.call(PartnerAccount(bytes(32), SOMEBODY.hex, "confirmed"))
+                await remote.call(PartnerDrop(key, bytes(32), now()))
+            async with await connect(server) as remote:
+                await store_data(remote, b"ours")
+            await until(lambda: told_all(server))
+        assert partner.told == [f"REPLICATE {data_key(b'ours')} none"]
 
     run(scenario)
 
