@@ -29,8 +29,10 @@ from sealmail_net.errors import NetworkError
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import Drop
+from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import BlockKey, mailbox_key
 from sealmail_protocol.replies import Word
+from sealmail_server.operator_socket import ask_running_server
 
 
 def some_data(name: str, sizes: range) -> list[bytes]:
@@ -65,9 +67,12 @@ def test_two_servers_that_both_have_users_become_one(tmp_path: Path) -> None:
         )
         until_settled(*sides)
         assert on(sides[0], _getting(mailbox), users[0].key_id.hex, keys[0]) is not None
+        invitation = Invitation.parse(sides[0].operate("account", "invite"))
+        until_settled(*sides)
+        assert {each.address for each in invitation.servers} == {each.address for each in sides}
         held = assert_equal(*sides)
         assert len(held["data"]) == 18 + 5
-        assert len(held["accounts"]) == 2
+        assert len(held["accounts"]) == 3
     finally:
         for side in sides:
             side.end()
@@ -166,6 +171,42 @@ def test_mail_that_its_owner_drops_goes_from_both(tmp_path: Path) -> None:
             assert len(held["tombstones"]) == 1
     finally:
         user.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_first_copy_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """Either server may die while what they hold is copied; at the end both hold everything."""
+    sides = [Side.make(tmp_path / name) for name in ("a", "b")]
+    first, second = sides
+    blocks = [f"block {number}".encode() for number in range(2400)]
+
+    async def fill(side: Side) -> None:
+        async with asyncio.TaskGroup() as group:
+            for start in range(8):
+                group.create_task(fill_by_one(side, blocks[start::8]))
+
+    async def fill_by_one(side: Side, part: list[bytes]) -> None:
+        async with await side.connect() as remote:
+            await _store(remote, part)
+
+    try:
+        first.start()
+        second.start()
+        asyncio.run(fill(first))
+        code = first.operate("pair", "--address", str(first.address)).strip()
+        # Without waiting for the copy: it is to be killed.
+        join = {"do": "pair join", "code": code, "address": str(second.address)}
+        ask_running_server(second.directory, join)
+        for victim in (first, second, first):
+            time.sleep(1.5)
+            victim.kill()
+            victim.start()
+        until_settled(first, second)
+        assert len(assert_equal(first, second)["data"]) == len(blocks)
+    finally:
+        for side in sides:
+            side.end()
 
 
 @pytest.mark.timeout(300)
