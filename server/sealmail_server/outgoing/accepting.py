@@ -19,10 +19,10 @@ from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted, Refused, Verdict
 from sealmail_server.admission import Decision
-from sealmail_server.candidates import Arrival, Candidate, examine
+from sealmail_server.candidates import Arrival, examine
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
-from sealmail_server.limits import QueueLimits
+from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import new_row
 from sealmail_server.outgoing.targets import Doubt, Never, TargetRules
@@ -97,16 +97,12 @@ class Acceptance:
         order = await _off_the_loop(lines, lambda: self._order(command, lines, owner))
         self._hold_to_limits(order)
         arrival, limits = Arrival(owner, owner), self._intake.limits
-
-        def work() -> list[Candidate]:
-            entries = split_bundle(order.lines)
-            return [examine(each, order.key, arrival, order.queued, limits) for each in entries]
-
         try:
-            candidates = await _off_the_loop(order.lines, work)
+            kind, entry = await _off_the_loop(
+                order.lines, lambda: held_text(order, arrival, limits)
+            )
         except InvalidBlock as error:
             return await self.refuse(order, _type_of(order.lines), error)
-        kind, entry = candidates[0].block.type, _held(order, candidates)
         self.hand_on(await self._store.write(lambda view: self.put(view, order, kind, entry)))
         return Accepted()
 
@@ -255,13 +251,20 @@ async def _off_the_loop(lines: Sequence[bytes], work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work)
 
 
-def _held(order: Order, candidates: Sequence[Candidate]) -> StoredEntry:
-    """Return a text block as it is held: a bundle is one, its separators kept."""
+def held_text(order: Order, arrival: Arrival, limits: Limits) -> tuple[BlockType, StoredEntry]:
+    """Return a text block as it is held, and what it is; a bundle is one, its separators kept.
+
+    Raises ``InvalidBlock`` if no server may take it.
+    """
+    candidates = [
+        examine(each, order.key, arrival, order.queued, limits)
+        for each in split_bundle(order.lines)
+    ]
     first = candidates[0]
     separator = f"{SEPARATORS.get(first.block.type, '')}\r\n".encode()
     whole = b"".join(each.header for each in candidates)
     digest = first.digest if len(candidates) == 1 else hashlib.sha256(whole).digest()
-    return StoredEntry(
+    return first.block.type, StoredEntry(
         type=PROXIED,
         key=order.key,
         identity=digest,

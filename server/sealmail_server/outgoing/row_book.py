@@ -70,7 +70,7 @@ class RowBook:
         if isinstance(outcome, Delivered) and server is not None:
             await self._close_alike(row, server)
         if isinstance(outcome, GivenUp) and row.type is BlockType.DATA:
-            await self._give_up_whatnames_of(bag, row.key)
+            await self._give_up_what_names(bag, row.key)
 
     async def close(self, row: Waiting, outcome: Delivered | GivenUp) -> None:
         """Settle a row durably, then let go of it."""
@@ -95,7 +95,7 @@ class RowBook:
                     if other.digest == row.digest:
                         await self.close(other, Delivered())
 
-    async def _give_up_whatnames_of(self, bag: Bag, key: BlockKey) -> None:
+    async def _give_up_what_names(self, bag: Bag, key: BlockKey) -> None:
         """Give up what would point at data that this target never got."""
         for row in bag.rows():
             if row.type is not BlockType.MESSAGE_ANNOUNCEMENT:
