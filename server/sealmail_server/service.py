@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
@@ -157,6 +157,8 @@ class Server:
             config.queue_limits,
             self._own_servers,
             self._own_pins,
+            self._replication,
+            timedelta(seconds=config.takeover_seconds),
         )
         rate = config.stranger_requests_per_second
         self.services = Services(
@@ -182,7 +184,7 @@ class Server:
             guard,
             clock,
             self.status,
-            self.office.postman,
+            self.office.desk,
             partner,
             self._replication,
         )

@@ -26,6 +26,7 @@ from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import new_row
 from sealmail_server.outgoing.targets import Doubt, Never, TargetRules
+from sealmail_server.outgoing.telling import Teller
 from sealmail_server.sources import Allowance, Rate
 from sealmail_store import (
     PROXIED,
@@ -78,6 +79,7 @@ class Acceptance:
         store: BlockStore,
         intake: Intake,
         postman: Postman,
+        teller: Teller,
         rules: TargetRules,
         limits: QueueLimits,
         clock: Callable[[], datetime],
@@ -86,6 +88,7 @@ class Acceptance:
         self._store = store
         self._intake = intake
         self._postman = postman
+        self._teller = teller
         self._rules = rules
         self._limits = limits
         self._clock = clock
@@ -104,6 +107,7 @@ class Acceptance:
         except InvalidBlock as error:
             return await self.refuse(order, _type_of(order.lines), error)
         self.hand_on(await self._store.write(lambda view: self.put(view, order, kind, entry)))
+        await self._teller.told((entry.digest,))
         return Accepted()
 
     def receive_data(self, command: StoreProxy, lines: _Lines, owner: str) -> "ProxiedData":
@@ -142,6 +146,8 @@ class Acceptance:
                 start=order.start,
             )
             rows.append(replace(row, number=view.queue.put(row)))
+        if rows:
+            self._teller.tell(view, rows[0], order.queued)
         return rows
 
     def hand_on(self, rows: Sequence[QueueRow]) -> None:
@@ -168,7 +174,13 @@ class Acceptance:
                 )
                 for line in range(1, len(order.targets) + 1)
             ]
-            await self._store.write(lambda view: [view.queue.put(row) for row in rows])
+
+            def put(view: WriteView) -> None:
+                for row in rows:
+                    view.queue.put(row)
+                self._teller.tell(view, rows[0], order.queued)
+
+            await self._store.write(put)
         return self._intake.remember_refusal(digest, error)
 
     def _order(self, command: StoreProxy, lines: _Lines, owner: str) -> Order:

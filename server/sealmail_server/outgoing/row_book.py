@@ -26,6 +26,7 @@ from sealmail_server.outgoing.courier import (
 )
 from sealmail_server.outgoing.rows import code_with
 from sealmail_server.outgoing.schedule import Schedule
+from sealmail_server.outgoing.telling import Teller
 from sealmail_store import BlockStore, StoredEntry, StoreError
 from sealmail_store import QueueState as StoredState
 
@@ -43,12 +44,14 @@ class RowBook:
     def __init__(
         self,
         store: BlockStore,
+        teller: Teller,
         board: Board,
         clock: Callable[[], datetime],
         pauses: Schedule,
         note: Callable[[Bag], None],
     ) -> None:
         self._store = store
+        self._teller = teller
         self._board = board
         self._clock = clock
         self._pauses = pauses
@@ -84,8 +87,7 @@ class RowBook:
 
     async def settle(self, number: int, state: QueueState, code: str) -> None:
         """Keep what became of a row, without its block and its target."""
-        stored, now = StoredState(state.value), self._clock()
-        await self._store.write(lambda view: view.queue.settle(number, stored, code, now))
+        await self._teller.settled(number, StoredState(state.value), code)
 
     async def _close_alike(self, row: Waiting, server: ServerAddress) -> None:
         """Settle what asks for the same block at a group that has this server: it is there."""
