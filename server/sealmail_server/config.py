@@ -138,6 +138,23 @@ def _ip_or_none(value: str) -> None:
         raise BadConfig(f"{value!r} is not an IP address") from None
 
 
+def _ip_and_port(value: str) -> None:
+    _at_ip(value)
+
+
+def _at_ip(value: str) -> ServerAddress | None:
+    """Read IP:PORT; a name would have to be looked up first."""
+    if not value:
+        return None
+    try:
+        address = ServerAddress.parse(value)
+    except ValueError as error:
+        raise BadConfig(str(error)) from None
+    if address.literal is None:
+        raise BadConfig(f"{value!r} must be an IP address and a port")
+    return address
+
+
 def _setting(
     default: T, about: str, check: Callable[[Any], None] | None = None, *, secret: bool = False
 ) -> T:
@@ -182,6 +199,16 @@ class Config:
         _path,
     )
     private_key: str = _setting(KEY_NAME, "", _path)
+    permit_dns_txt: bool = _setting(
+        True,
+        "Whether clients may look up TXT records through this server, which keeps their own\n"
+        "address from name servers.",
+    )
+    dns_server: str = _setting(
+        "",
+        "The resolver to ask, IP:PORT. Empty means: those of the system.",
+        _ip_and_port,
+    )
     max_connections: int = _setting(
         1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
     )
@@ -331,6 +358,11 @@ class Config:
             raise BadConfig("partner, partner_auth_key and partner_pin belong together")
         pin = bytes.fromhex(self.partner_pin)
         return Partner(ServerAddress.parse(self.partner), self.partner_auth_key, pin)
+
+    @property
+    def dns_address(self) -> ServerAddress | None:
+        """Return the resolver to ask, ``None`` for those of the system."""
+        return _at_ip(self.dns_server)
 
     @property
     def mail_domain(self) -> str:

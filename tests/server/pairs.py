@@ -1,7 +1,6 @@
 """Pairs of real servers, each a process of its own, that can be killed, cut off and compared."""
 
 import asyncio
-import json
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from sealmail_protocol.blocks import BlockType, TextBlock
 from sealmail_protocol.commands import StoreServer
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Word
+from sealmail_server.operator_socket import ask_running_server
 from sealmail_store import BlockStore
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Side:
 
     def partner(self) -> dict[str, Any]:
         """Return what ``status`` says of the partner."""
-        found: dict[str, Any] = json.loads(self.operate("status", "--json"))["partner"]
+        found: dict[str, Any] = ask_running_server(self.directory, {"do": "pair status"})
         return found
 
     async def connect(self, userid: str = "", auth_key: str = "") -> RemoteServer:

@@ -1,8 +1,12 @@
 """Two real servers, paired by one code: what one of them takes, both hold."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
+import pytest
 from tests.server.pairs import (
     Side,
     assert_equal,
@@ -74,6 +78,41 @@ def test_what_is_stored_while_the_partner_is_down_comes_later(tmp_path: Path) ->
         first.start()
         until_settled(first, second)
         assert len(assert_equal(first, second)["data"]) == 30
+
+
+@pytest.mark.timeout(300)
+def test_a_cut_with_a_restart_loses_nothing(tmp_path: Path) -> None:
+    """Both servers take writes, accounts, prices and mail while cut apart; then they are equal."""
+    print(play_apart(tmp_path, "clocks", "kill-second"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("kill-first",),
+        ("kill-after",),
+        ("kill-first", "kill-second", "clocks"),
+        ("both",),
+        ("both", "kill-second", "kill-after"),
+        ("both", "clocks", "kill-first", "kill-after"),
+    ],
+    ids=" ".join,
+)
+def test_no_cut_loses_anything(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Whatever happens beside the cut, in either mode."""
+    print(play_apart(tmp_path, *words))
+
+
+def play_apart(directory: Path, *words: str) -> str:
+    """Play a schedule in a network of its own; return what it tells at the end."""
+    alone = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+    program = [sys.executable, "-m", "tests.server.cut_apart", str(directory), *words]
+    done = subprocess.run([*alone, *program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 async def _publish(remote: RemoteServer, user: User) -> None:
