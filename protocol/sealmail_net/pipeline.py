@@ -58,9 +58,10 @@ class Pipeline:
                     self._link.write(chunk)
                     await self._link.drain()
         except BaseException as error:
-            self._fail(error)
-            if answer.done() and not answer.cancelled():
-                answer.exception()
+            # Answers that have come already are still read: what they say was done, is done.
+            self._break(error)
+            if self._listening.done():
+                self._fail(error)
             raise
         return answer
 
@@ -106,7 +107,7 @@ class Pipeline:
         if gone.done() and not gone.cancelled():
             raise ConnectionLost(self._address, "it is closed")
 
-    def _fail(self, error: BaseException) -> None:
+    def _break(self, error: BaseException) -> None:
         if self._failure is None:
             if isinstance(error, NetworkError):
                 self._failure = error
@@ -115,10 +116,15 @@ class Pipeline:
             else:
                 self._failure = ConnectionLost(self._address, f"left half-way ({error!r})")
             self._link.abort()
+
+    def _fail(self, error: BaseException) -> None:
+        self._break(error)
         while self._owed:
             answer = self._owed.popleft()
             if not answer.done():
-                answer.set_exception(self._failure)
+                answer.set_exception(
+                    self._failure or ConnectionLost(self._address, "it is closed")
+                )
                 # Nobody may be left who asks for it.
                 answer.exception()
             self._room.release()

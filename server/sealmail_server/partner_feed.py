@@ -64,10 +64,13 @@ class PartnerFeed:
         self._clock = clock
         self._limits = limits
         self._put_off_by = put_off_by
-        self._told = told
+        self._tell = told
+        self.told = 0
         self._ready: deque[Item] = deque()
         self._out: set[int] = set()
-        self._finished: list[int] = []
+        self._finished: list[QueueRow] = []
+        # What the partner has taken, until that is written down.
+        self._taken: set[bytes] = set()
         self._put_off: list[tuple[QueueRow, str]] = []
         self._endings: dict[int, int] = {}
         self._wanted = asyncio.Event()
@@ -85,9 +88,13 @@ class PartnerFeed:
 
     def begin(self) -> None:
         """Begin on a new connection: what was read ahead for the last one is read again."""
-        self._ready.clear()
-        self._out.clear()
+        for kept in (self._ready, self._out, self._finished, self._taken, self._put_off):
+            kept.clear()
         self._wanted.set()
+
+    def has_taken(self, digest: bytes) -> bool:
+        """Tell whether the partner took this a moment ago, though its row may still be there."""
+        return digest in self._taken
 
     def take(self) -> Item | None:
         """Return the next item, if one is there."""
@@ -103,15 +110,17 @@ class PartnerFeed:
     def finish(self, item: Item) -> None:
         """Note that the partner has taken an item, or that there is nothing left to tell."""
         self._endings.pop(item.row.number, None)
-        self._finished.append(item.row.number)
+        self.told += 1
+        self._finished.append(item.row)
+        self._taken.add(item.row.digest)
         self._returned.set()
-        self._told(item.row.digest, True)
+        self._tell(item.row.digest, True)
 
     def refuse(self, item: Item, code: str) -> None:
         """Note that the partner did not take an item: it goes aside, and the others go on."""
         self._put_off.append((item.row, code))
         self._returned.set()
-        self._told(item.row.digest, False)
+        self._tell(item.row.digest, False)
 
     def give_back(self, item: Item, *, ended_here: bool = False) -> None:
         """Take back an item that was not answered; ``ended_here`` if it was the first one."""
@@ -141,12 +150,13 @@ class PartnerFeed:
         later = [(row, code, now + self._wait_after(row)) for row, code in put_off]
 
         def write(view: WriteView) -> None:
-            view.queue.finish(finished)
+            view.queue.finish(row.number for row in finished)
             for row, code, moment in later:
                 view.queue.put_off(row.number, moment, code, now)
 
         await self._store.write(write)
-        self._out.difference_update(finished)
+        self._taken.difference_update(row.digest for row in finished)
+        self._out.difference_update(row.number for row in finished)
         self._out.difference_update(row.number for row, _ in put_off)
         self._wanted.set()
 

@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 5.0
 # Pauses between attempts to reach the partner: doubled from the first to the last, and spread.
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
-# A connection that stood for so long was a good one: the next pause is short again.
+# A connection on which something was told, or that stood for so long, was a good one: the next
+# pause is short again.
 _GOOD_SECONDS = 30.0
 # Further connections while much waits, since the partner commits together what comes by several.
 LANES = 8
@@ -114,7 +115,9 @@ class Replication(Partnership):
             waiting = await self._store.read(lambda view: _waiting(view, digests))
             async with asyncio.timeout(PATIENCE_SECONDS):
                 for digest, answer in zip(digests, answers, strict=True):
-                    if digest in waiting and not await answer:
+                    if digest not in waiting or self._feed.has_taken(digest):
+                        continue
+                    if not await answer:
                         return False
         except TimeoutError:
             _log.warning("the partner is slow: answering without it until it answers again")
@@ -127,7 +130,7 @@ class Replication(Partnership):
 
     async def lacks(self, digest: bytes) -> bool:
         """Tell whether the partner should have had this before DONE was said, and has it not."""
-        if self.mode is not Mode.BOTH or not self.paired:
+        if self.mode is not Mode.BOTH or not self.paired or self._feed.has_taken(digest):
             return False
         return bool(await self._store.read(lambda view: _waiting(view, (digest,))))
 
@@ -171,12 +174,12 @@ class Replication(Partnership):
             if self.partner is None:
                 await self._changed.wait()
                 continue
-            began = loop.time()
+            began, told = loop.time(), self._feed.told
             try:
                 await self._serve(self.partner)
             except (NetworkError, ProtocolError, StoreError, OSError) as error:
                 self._note_away(str(error))
-            if loop.time() - began >= _GOOD_SECONDS:
+            if self._feed.told > told or loop.time() - began >= _GOOD_SECONDS:
                 pause = FIRST_PAUSE
             await self._rest(pause)
             pause = min(2 * pause, LAST_PAUSE)

@@ -278,8 +278,6 @@ def test_what_is_not_built_is_failed_and_not_advertised(
         assert await remote.login(people[0].key_id.hex, server.auth_keys[0])
         for command in (
             commands.GetEntangled(key),
-            commands.DnsTxt("cmsvr.a.example"),
-            commands.AskQueue(),
             commands.AddLogin(None, "A" * 20),
             commands.GenLogin(1),
         ):
