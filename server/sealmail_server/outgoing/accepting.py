@@ -209,7 +209,10 @@ class Acceptance:
     def _charge_new_servers(self, owner: str, targets: Sequence[Transport]) -> None:
         """Let nobody have us dial one unknown server after the other without end."""
         routes, own, moment = self._postman.routes, self._rules.own(), self._steady_clock()
-        named = {server for target in targets for server in target.servers}
+        # What he has waiting for a target already was charged for.
+        bags = self._postman.board.bags
+        added = [target for target in targets if (owner, target) not in bags]
+        named = {server for target in added for server in target.servers}
         new = [each for each in named if not routes.is_known(each) and each not in own]
         if new and self._new_servers.wait(owner, moment) > 0:
             raise NotServed(f"{owner} names too many servers that we do not know")

@@ -53,9 +53,8 @@ class QueueDesk:
                 view.queue.hasten(each)
 
         await self._store.write(hasten)
-        for each in numbers:
-            if self._postman is not None:
-                self._postman.hasten(each)
+        if self._postman is not None:
+            self._postman.hasten(numbers)
         return len(numbers)
 
     async def drop(self, number: int) -> bool:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -107,10 +107,10 @@ class Postman:
         """Take a row that was just queued, and has its number."""
         self._note(self.board.add(waiting_of(row)))
 
-    def hasten(self, number: int) -> None:
-        """Try a row now, and its servers, whatever is thought of them."""
-        bag = self.board.bag_of(number)
-        if bag is not None:
+    def hasten(self, numbers: Iterable[int]) -> None:
+        """Try rows now, and their servers, whatever is thought of them."""
+        found = dict.fromkeys(self.board.bag_of(number) for number in numbers)
+        for bag in filter(None, found):
             bag.hasten(self._clock())
             for server in bag.target.servers:
                 self.routes.alive(server)
