@@ -12,6 +12,7 @@ from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotat
 from sealmail_client.cli.program import Start, desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.settling import invitation_argument, settle, settling_options
 from sealmail_client.cli.values import AUTH_KEY, PRICE, SERVER
+from sealmail_client.cli.ways_out import tell_ways_out, ways_out, ways_out_options
 from sealmail_client.creation import import_identity
 from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.errors import BadKey
@@ -167,9 +168,11 @@ def remove(context: click.Context, address: str) -> None:
 @click.option(
     "--pad/--no-pad", default=None, help="Fill mail up, so that its size tells less, or do not."
 )
+@ways_out_options
 @click.pass_context
 def set_terms(
     context: click.Context,
+    /,
     price: Difficulty | None,
     mailboxes: int | None,
     servers: tuple[ServerAddress, ...],
@@ -183,6 +186,7 @@ def set_terms(
     throttle: int | None,
     delay: int | None,
     pad: bool | None,
+    **ways: Any,
 ) -> None:
     """Change what strangers pay, where you are published, and how your mail leaves.
 
@@ -204,7 +208,12 @@ def set_terms(
         settings = replace(settings, old_transport=old, pub_transport=pub)
         if private_targets is not None:
             settings = replace(settings, allow_private_targets=private_targets)
-        habits = {"throttle_kib": throttle, "delay_minutes": delay, "pad_sizes": pad}
+        habits = {
+            "throttle_kib": throttle,
+            "delay_minutes": delay,
+            "pad_sizes": pad,
+            "connecting": ways_out(ways, settings.connecting),
+        }
         settings = _with_habits(settings, habits)
         if settings == desk.settings:
             raise click.UsageError("nothing to change: --price, --mailboxes, --server, ...")
@@ -269,6 +278,7 @@ def _tell_terms(settings: Settings) -> None:
         click.echo(f"mail is held back for up to {settings.delay_minutes} minutes")
     if settings.pad_sizes:
         click.echo("mail is filled up to hide its size")
+    tell_ways_out(settings.connecting)
 
 
 def _row(member: Member, chosen: bool) -> dict[str, object]:
