@@ -14,7 +14,8 @@ TEST_EXTRAS := $(RUN_EXTRAS) spark
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
-TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace knotd:knot microsocks:microsocks java:default-jre-headless
+TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace knotd:knot microsocks:microsocks \
+	java:default-jre-headless ip:iproute2 nft:nftables faketime:faketime
 # The compiler makes the proof of work fast; without it the search is pure Python. Headers have
 # no command of their own, so they go by the one that comes with them.
 BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev
@@ -35,7 +36,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-long check bench bench-pow bench-server bench-client bench-spark screenshots lock dist dist-spark clean run-needs test-needs
+.PHONY: help run demo test test-long check bench bench-pow bench-server bench-pair bench-client bench-spark screenshots lock dist dist-spark clean run-needs test-needs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +70,9 @@ bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a mac
 
 bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
 	@$(BIN)/python bench/bench_server.py
+
+bench-pair: test-needs $(STAMPS)/test ## measure draining the queue to a partner against STORE
+	@$(BIN)/python bench/bench_pair.py
 
 bench-client: test-needs $(STAMPS)/test ## measure sealing, sending and fetching against their parts
 	@$(BIN)/python bench/bench_client.py
