@@ -75,12 +75,16 @@ def cut(
     return CutMessage(whole.key(), tuple(pieces))
 
 
-def read_piece(sealed: Path, piece: Piece) -> bytes:
-    """Return the bytes of one piece; a file that is not the one that was cut is refused."""
-    with sealed.open("rb") as source:
+def read_piece(sealed: Path, piece: Piece, prefix: bytes = b"") -> bytearray:
+    """Return the bytes of one piece behind ``prefix``; another file than was cut is refused."""
+    data = bytearray(len(prefix) + piece.size)
+    data[: len(prefix)] = prefix
+    with sealed.open("rb", buffering=0) as source, memoryview(data) as room:
         source.seek(piece.offset)
-        data = source.read(piece.size)
-    if len(data) != piece.size:
+        filled = len(prefix)
+        while filled < len(data) and (count := source.readinto(room[filled:])):
+            filled += count
+    if filled != len(data):
         raise BadPiece(piece.key, "is not in the sealed file any more")
     return data
 

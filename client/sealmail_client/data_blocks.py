@@ -26,6 +26,10 @@ def outdated(kind: BlockType, date: datetime, now: datetime) -> bool:
     return now - date >= BLOCK_POLICY[kind].max_age - _LEAST_LIFE
 
 
+# A stamped block: what it is, its lines and its bytes.
+_Ready = tuple[OutgoingBlock, DataHeader, memoryview]
+
+
 class DataBlocks:
     """All data blocks of one message; each is stamped, and recorded so, before it is sent."""
 
@@ -82,19 +86,21 @@ class DataBlocks:
                     return outcome.reason
                 self._desk.outbox.record_taken(self._number, block.position, server)
                 report(block.position + 1)
+                del data
         return None
 
     async def _prepared(
         self, coming: AsyncGenerator[tuple[OutgoingBlock, int], None], now: datetime
-    ) -> AsyncGenerator[tuple[OutgoingBlock, DataHeader, bytes], None]:
+    ) -> AsyncGenerator[_Ready, None]:
         """Yield each block with its lines and bytes, preparing one ahead."""
-        ahead: asyncio.Task[tuple[OutgoingBlock, DataHeader, bytes]] | None = None
+        ahead: asyncio.Task[_Ready] | None = None
         try:
             async with aclosing(coming):
                 async for block, offset in coming:
                     ready, ahead = ahead, asyncio.create_task(self._prepare(block, offset, now))
                     if ready is not None:
                         yield await ready
+                    del ready
                 if ahead is not None:
                     yield await ahead
         finally:
@@ -103,15 +109,15 @@ class DataBlocks:
                 with suppress(asyncio.CancelledError):
                     await ahead
 
-    async def _prepare(
-        self, block: OutgoingBlock, offset: int, now: datetime
-    ) -> tuple[OutgoingBlock, DataHeader, bytes]:
+    async def _prepare(self, block: OutgoingBlock, offset: int, now: datetime) -> _Ready:
         piece = Piece(block.key, offset, block.size)
-        data = await asyncio.to_thread(read_piece, self._sealed, piece)
+        prefix = data_challenge_prefix(now)
+        # Stamped and sent from one place in memory: a block is large.
+        challenge = await asyncio.to_thread(read_piece, self._sealed, piece, prefix)
+        data = memoryview(challenge)[len(prefix) :]
         header = block.header
         if header is None or outdated(BlockType.DATA, header.date, now):
             label = f"stamping block {block.position + 1}"
-            challenge = data_challenge_prefix(now) + data
             stamp = await mint_watched(challenge, _POLICY.server_stamp, label, self._desk.watcher)
             header = make_data_header(now, stamp, block.size)
             self._desk.outbox.record_data_stamp(self._number, block, header)

@@ -156,7 +156,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
                 return event
         return event
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send bytes; follow it by ``drain``, which also tells whether the link still stands."""
         if self._transport is not None and not self._gone.is_set():
             self._transport.write(data)

@@ -60,6 +60,8 @@ from sealmail_protocol.replies import (
 _log = logging.getLogger(__name__)
 
 GetCommand = GetServer | GetEntangled | GetProxy
+# Bytes that are sent; a part of a block need not be copied out of it.
+Chunk = bytes | memoryview
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
 Sink = Callable[[bytes], object]
 
@@ -158,7 +160,7 @@ class RemoteServer:
         """Store a text block; the answer is DONE or a refusal."""
         return await self.post(StoreServer(key), lines)
 
-    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[bytes]) -> Word:
+    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[Chunk]) -> Word:
         """Store a data block whose bytes come in chunks; the answer is DONE or a refusal."""
         return await self.post_data(StoreServer(key), header.lines, header.size, chunks)
 
@@ -172,7 +174,7 @@ class RemoteServer:
             return _word(await self._answer(command))
 
     async def post_data(
-        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[bytes]
+        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[Chunk]
     ) -> Word:
         """Send any command that takes a data block; ``lines`` end with its ``Data:`` line."""
         _check_lines(lines)
@@ -259,7 +261,7 @@ class RemoteServer:
             raise ConnectionLost(self.address, f"it closed instead of giving {awaited}")
         return event
 
-    async def _write(self, chunks: Iterable[bytes]) -> None:
+    async def _write(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             for start in range(0, len(chunk), _SLICE):
                 piece = chunk[start : start + _SLICE]
@@ -301,7 +303,7 @@ def _check_lines(lines: Sequence[str]) -> None:
             raise ValueError(f"not a line of a block: {line[:60]!r}")
 
 
-def _of_size(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+def _of_size(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
     """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
     left = size
     for chunk in chunks:
