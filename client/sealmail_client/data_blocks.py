@@ -26,6 +26,8 @@ def outdated(kind: BlockType, date: datetime, now: datetime) -> bool:
     return now - date >= BLOCK_POLICY[kind].max_age - _LEAST_LIFE
 
 
+# A program that is killed sends so many blocks again, as they were; each commit is a sync.
+_NOTED_TOGETHER = 8
 # A stamped block: what it is, its lines and its bytes.
 _Ready = tuple[OutgoingBlock, DataHeader, memoryview]
 
@@ -78,16 +80,26 @@ class DataBlocks:
         report: Callable[[int], None],
     ) -> str | None:
         """Send blocks in turn; the next one is read and stamped while one is on its way."""
-        server = str(peer.server.address)
-        async with aclosing(self._prepared(coming, now)) as prepared:
-            async for block, header, data in prepared:
-                outcome = await peer.post_data(block.key, header, (data,))
-                if isinstance(outcome, NotTaken):
-                    return outcome.reason
-                self._desk.outbox.record_taken(self._number, block.position, server)
-                report(block.position + 1)
-                del data
+        taken: list[int] = []
+        try:
+            async with aclosing(self._prepared(coming, now)) as prepared:
+                async for block, header, data in prepared:
+                    outcome = await peer.post_data(block.key, header, (data,))
+                    if isinstance(outcome, NotTaken):
+                        return outcome.reason
+                    taken.append(block.position)
+                    if len(taken) == _NOTED_TOGETHER:
+                        self._note_taken(taken, peer)
+                    report(block.position + 1)
+                    del data
+        finally:
+            self._note_taken(taken, peer)
         return None
+
+    def _note_taken(self, taken: list[int], peer: Peer) -> None:
+        if taken:
+            self._desk.outbox.record_taken(self._number, taken, str(peer.server.address))
+            taken.clear()
 
     async def _prepared(
         self, coming: AsyncGenerator[tuple[OutgoingBlock, int], None], now: datetime

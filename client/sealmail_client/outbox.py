@@ -5,7 +5,7 @@ the same. What is done between two rows is in ``sending``.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -246,14 +246,17 @@ class Outbox:
             None if header is None else join_lines(header.lines),
         )
 
-    def record_taken(self, number: int, position: int, server: str) -> None:
-        """Record that a server holds a data block: it is not sent there again."""
-        self._database.write(
-            "INSERT OR IGNORE INTO outgoing_taken (server, message, position) VALUES (?, ?, ?)",
-            server,
-            number,
-            position,
-        )
+    def record_taken(self, number: int, positions: Iterable[int], server: str) -> None:
+        """Record that a server holds data blocks: they are not sent there again."""
+        with self._database.unit():
+            for position in positions:
+                self._database.write(
+                    "INSERT OR IGNORE INTO outgoing_taken (server, message, position)"
+                    " VALUES (?, ?, ?)",
+                    server,
+                    number,
+                    position,
+                )
 
     def taken(self, number: int, server: str) -> frozenset[int]:
         """Return the positions of the data blocks that a server holds."""
