@@ -20,7 +20,7 @@ from sealmail_protocol.addresses import ServerAddress
 
 
 class EarlyBlocks:
-    """Takes pieces from the thread that cuts them, and sends them to the first of ``servers``.
+    """Takes pieces from the thread that cuts them, and sends them to one of ``servers``.
 
     What fails here is nobody's loss: all that was not taken is sent when the seal is whole.
     """
@@ -62,7 +62,7 @@ class EarlyBlocks:
         first = await self._coming.get()
         if first is None:
             return
-        async with self._desk.servers.deliver(self._servers[:1]) as peer:
+        async with self._desk.servers.deliver(self._servers) as peer:
             await self._blocks.hand_over_early(peer, self._durable(first))
 
     async def _durable(

@@ -179,8 +179,26 @@ CREATE TABLE blocked (
 ) STRICT;
 """
 
+_HINTS = """
+CREATE TABLE server_failure (
+    server TEXT PRIMARY KEY,
+    failed TEXT NOT NULL               -- since when it has not served
+) STRICT;
+"""
+
+_DOMAINS = """
+CREATE TABLE txt_answer (
+    asked TEXT NOT NULL,               -- who: the home server, or a resolver
+    name TEXT NOT NULL,
+    until TEXT NOT NULL,               -- asked again then
+    texts TEXT NOT NULL,               -- JSON; none is an answer too
+    validated INTEGER NOT NULL,        -- by DNSSEC
+    PRIMARY KEY (asked, name)
+) STRICT;
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS, _DOMAINS)
 SCHEMA_VERSION = len(_STEPS)
 
 

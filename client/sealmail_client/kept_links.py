@@ -34,13 +34,13 @@ class KeptLinks:
         self._dial = dial
         self._clock = clock
         self._links: dict[ServerAddress, _Kept] = {}
-        self._dialing: dict[tuple[ServerAddress, ...], asyncio.Lock] = {}
+        self._dialing: dict[frozenset[ServerAddress], asyncio.Lock] = {}
 
     @asynccontextmanager
     async def use(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
         """Yield a connection to one of ``servers``, which others may be using too."""
         # Two mails for one server begin together: the second waits for the first one's link.
-        async with self._dialing.setdefault(tuple(servers), asyncio.Lock()):
+        async with self._dialing.setdefault(frozenset(servers), asyncio.Lock()):
             kept = await self._connected(servers)
             kept.users += 1
         try:
@@ -66,5 +66,10 @@ class KeptLinks:
             del self._links[address]
             await kept.peer.server.hang_up()
         peer = await self._dial(servers)
+        held = self._links.get(peer.server.address)
+        if held is not None:
+            # It was dialled for another group meanwhile: two groups may have a server in common.
+            await peer.server.hang_up()
+            return held
         kept = self._links[peer.server.address] = _Kept(peer, self._clock())
         return kept

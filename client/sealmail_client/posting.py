@@ -43,11 +43,7 @@ class Peer:
 
     def moment(self, now: datetime) -> datetime:
         """Return the date to write: the later of our clock and the server's, if they are near."""
-        try:
-            theirs = parse_date(self.capabilities.get(TIME, ""))
-        except ValueError:
-            return now
-        return theirs if timedelta(0) < theirs - now < _CLOCK_TRUST else now
+        return later_of(now, self.capabilities)
 
     async def post(self, key: BlockKey, block: TextBlock) -> Outcome:
         """Store a block of text; taken means ACCEPTED where verdicts are given, else DONE."""
@@ -80,3 +76,12 @@ class Peer:
                 return NotTaken(reason, demand)
             case _:
                 return NotTaken("the server has not decided; send it again")
+
+
+def later_of(now: datetime, capabilities: Mapping[str, str]) -> datetime:
+    """Return the later of our time and the one a server tells, unless they are far apart."""
+    try:
+        theirs = parse_date(capabilities.get(TIME, ""))
+    except ValueError:
+        return now
+    return theirs if timedelta(0) < theirs - now < _CLOCK_TRUST else now

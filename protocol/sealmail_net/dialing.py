@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sealmail_net.errors import (
-    NetworkError,
-    NoServerReached,
     NoTls,
     PinChanged,
     Unavailable,
     Unreachable,
 )
+from sealmail_net.groups import first_of_group
 from sealmail_net.link import ServerLink
 from sealmail_net.pins import PinCheck, PinStore, check_pin, delivery_way, login_way
 from sealmail_net.remote_server import RemoteServer
@@ -80,21 +79,19 @@ async def dial_any(
     strict_pin: bool,
     shuffle: random.Random | None = None,
 ) -> RemoteServer:
-    """Dial the servers of a group until one serves: the preferred network first, else at random.
+    """Dial the servers of a group until one serves, as ``first_of_group`` does.
+
+    The preferred network comes first, else it is at random.
 
     ``NoServerReached`` holds the reason of each. A changed key is one of those reasons: the
     others of the group are still tried.
     """
     order = list(addresses)
     (shuffle or random.SystemRandom()).shuffle(order)
-    reasons: list[NetworkError] = []
-    for address in settings.proxies.policy.in_order(order):
-        try:
-            return await dial(address, settings, pins, strict_pin=strict_pin)
-        except NetworkError as error:
-            _log.info("next server: %s", error)
-            reasons.append(error)
-    raise NoServerReached(reasons)
+    return await first_of_group(
+        settings.proxies.policy.in_order(order),
+        lambda address: dial(address, settings, pins, strict_pin=strict_pin),
+    )
 
 
 async def _connect(address: ServerAddress, settings: DialSettings) -> ServerLink:

@@ -97,6 +97,14 @@ class PinChanged(NetworkError):
         self.way = way
 
 
+class LoginFailed(NetworkError):
+    """The server refused our login; another one of its group may know the account."""
+
+    def __init__(self, address: Peer) -> None:
+        super().__init__(f"{address} refused the login")
+        self.address = address
+
+
 class Timeout(NetworkError):
     """The peer was too slow; it may be overloaded, try again later."""
 

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -64,9 +64,13 @@ GetCommand = GetServer | GetEntangled | GetProxy
 Chunk = bytes | memoryview
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
 Sink = Callable[[bytes], object]
+# The bytes of a data block, at hand or read while they go.
+Chunks = Iterable[Chunk] | AsyncIterable[Chunk]
 
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
+# However soon other answers are awaited, the one to a data block may take this long.
+DATA_ANSWER_SECONDS = 60.0
 # A server that does not say GOODBYE soon is left without it.
 _GOODBYE_SECONDS = 5.0
 _CAPABILITY = re.compile(r"([A-Z][A-Z0-9-]*)(?: (.*))?")
@@ -103,7 +107,7 @@ class RemoteServer:
         if error is None:
             await self.quit()
         else:
-            await self._link.hang_up()
+            await self.hang_up()
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""
@@ -160,7 +164,7 @@ class RemoteServer:
         """Store a text block; the answer is DONE or a refusal."""
         return await self.post(StoreServer(key), lines)
 
-    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[Chunk]) -> Word:
+    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Chunks) -> Word:
         """Store a data block whose bytes come in chunks; the answer is DONE or a refusal."""
         return await self.post_data(StoreServer(key), header.lines, header.size, chunks)
 
@@ -174,7 +178,7 @@ class RemoteServer:
             return _word(await self._answer(command))
 
     async def post_data(
-        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[Chunk]
+        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Chunks
     ) -> Word:
         """Send any command that takes a data block; ``lines`` end with its ``Data:`` line."""
         _check_lines(lines)
@@ -182,7 +186,9 @@ class RemoteServer:
             conversation = self._link.conversation
             await self._write((conversation.send(command), conversation.send_data_header(lines)))
             await self._write(_of_size(chunks, size))
-            return _word(await self._answer(command))
+            # What was written may lie in buffers for a while where the way is narrow.
+            with self._link.patient(DATA_ANSWER_SECONDS):
+                return _word(await self._answer(command))
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Ask what became of a block; ``None`` if the server cannot tell."""
@@ -197,6 +203,11 @@ class RemoteServer:
             matches = filter(None, map(_CAPABILITY.fullmatch, lines))
             self._capabilities = {match[1]: match[2] or "" for match in matches}
         return dict(self._capabilities)
+
+    @property
+    def known_capabilities(self) -> dict[str, str]:
+        """Return the extensions it named when it was asked; none before that."""
+        return dict(self._capabilities or {})
 
     async def ping(self, text: str = "") -> str:
         """Return the text that comes back with PONG."""
@@ -261,8 +272,8 @@ class RemoteServer:
             raise ConnectionLost(self.address, f"it closed instead of giving {awaited}")
         return event
 
-    async def _write(self, chunks: Iterable[Chunk]) -> None:
-        for chunk in chunks:
+    async def _write(self, chunks: Chunks) -> None:
+        async for chunk in _each(chunks):
             for start in range(0, len(chunk), _SLICE):
                 piece = chunk[start : start + _SLICE]
                 if self.pace is not None:
@@ -303,10 +314,19 @@ def _check_lines(lines: Sequence[str]) -> None:
             raise ValueError(f"not a line of a block: {line[:60]!r}")
 
 
-def _of_size(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
+async def _each(chunks: Chunks) -> AsyncIterator[Chunk]:
+    if isinstance(chunks, AsyncIterable):
+        async for chunk in chunks:
+            yield chunk
+        return
+    for chunk in chunks:
+        yield chunk
+
+
+async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[Chunk]:
     """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
     left = size
-    for chunk in chunks:
+    async for chunk in _each(chunks):
         left -= len(chunk)
         if left < 0:
             break
