@@ -47,7 +47,7 @@ from sealmail_verify import Undecided
 _ROOM_FOR_A_BLOCK = 3 * PIECE_SIZE
 # Blocks that were damaged on our disk are fetched again at once, and not for ever.
 _MAX_FETCHES = 2
-# Who wrote is known when a mail is open, and not before: what is larger waits for a word.
+# Who wrote is known when a mail is open, and before only by a token: what is larger waits.
 MAX_UNASKED = 100 * 1024 * 1024
 
 
@@ -142,7 +142,8 @@ class Receiver:
                 )
                 self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
                 return
-            limit = None if message.wanted else MAX_UNASKED
+            asked = message.wanted or self._comes_from_known(message)
+            limit = None if asked else MAX_UNASKED
             if limit is not None and len(keys) * PIECE_SIZE > limit:
                 self._leave_large(message)
                 return
@@ -196,6 +197,11 @@ class Receiver:
         reason = "its blocks are damaged as soon as they are on this disk"
         self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
         return None
+
+    def _comes_from_known(self, message: ArrivingMessage) -> bool:
+        """Return whether a token shows that the sender was written to; else he is a stranger."""
+        fit = self._desk.bypass.fit(message.announcement)
+        return fit is not None and not fit.revoked
 
     async def _keep(self, message: ArrivingMessage, reason: str = "") -> None:
         """Record that all blocks are here, once they are on stable storage."""
