@@ -20,6 +20,7 @@ from sealmail_protocol.validity import check_stamp
 from sealmail_server.admission import Decision, admit_data
 from sealmail_server.candidates import Arrival, examine_data
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
 from sealmail_store import (
     INLINE_LIMIT,
     BlockStore,
@@ -55,6 +56,7 @@ class DataIntake:
         clock: Callable[[], datetime],
         limits: Limits,
         remember_refusal: Callable[[bytes, InvalidBlock], Verdict],
+        partnership: Partnership,
     ) -> None:
         self._store = store
         self._key = key
@@ -62,6 +64,7 @@ class DataIntake:
         self._clock = clock
         self._limits = limits
         self._remember_refusal = remember_refusal
+        self._partnership = partnership
         body = b"".join(line + b"\r\n" for line in lines)
         self._digest = hashlib.sha256(body + key.raw).digest()
         self._under_way: asyncio.Future[None] | None = None
@@ -131,8 +134,12 @@ class DataIntake:
             entry = taking.entry(self._key, self._arrival)
         else:
             entry = await asyncio.to_thread(taking.entry, self._key, self._arrival)
-        given = Decision(self._arrival, self._clock(), self._limits)
-        return await self._store.write(lambda view: admit(view, entry, given))
+        given = Decision(self._arrival, self._clock(), self._limits, self._partnership)
+        verdict = await self._store.write(lambda view: admit(view, entry, given))
+        if not self._arrival.replicated:
+            self._partnership.wake()
+            await self._partnership.has_all((entry.digest,))
+        return verdict
 
 
 class _Taking:
