@@ -73,7 +73,8 @@ def admit(view: WriteView, candidate: Candidate, given: Decision) -> Verdict:
     anything is put.
     """
     verdict, kept_until = _ADMIT[candidate.block.type](view, candidate, given)
-    view.put_verdict(StoredVerdict(candidate.digest, str(verdict), kept_until))
+    stored = StoredVerdict(candidate.digest, str(verdict), kept_until)
+    view.put_verdict(stored, given.limits.verdicts)
     return verdict
 
 
@@ -85,7 +86,8 @@ def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
     if held is None or _standing(entry).beats(_standing(held)):
         view.put_entry(entry)
     verdict = Accepted()
-    view.put_verdict(StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT))
+    stored = StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT)
+    view.put_verdict(stored, given.limits.verdicts)
     return verdict
 
 

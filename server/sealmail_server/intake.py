@@ -180,8 +180,9 @@ class Intake:
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
             verdicts += await self._settle(part, arrival)
-            # Entries that are refused at once would never let others have their turn.
-            await asyncio.sleep(0)
+            if start + _SLICE < len(entries):
+                # Entries that are refused at once would never let others have their turn.
+                await asyncio.sleep(0)
         verdict = worst(tuple(verdicts))
         if len(entries) > 1:
             await self._keep_bundle_verdict(entries, verdict)
@@ -309,7 +310,7 @@ class Intake:
             self.remember_refusal(digest, InvalidBlock(verdict.code, verdict.text))
             return
         kept = StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT)
-        await self._store.write(lambda view: view.put_verdict(kept))
+        await self._store.write(lambda view: view.put_verdict(kept, self._limits.verdicts))
 
 
 def _examined(

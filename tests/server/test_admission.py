@@ -426,6 +426,20 @@ def test_expiry_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     in_post_office(tmp_path, scenario)
 
 
+def test_verdicts_are_bounded_between_sweeps(tmp_path: Path) -> None:
+    """A flood of posts grows the table by some rows, not by as many as come in an hour."""
+
+    async def scenario(office: PostOffice) -> None:
+        recipient = KeyId(b"r" * 20)
+        for number in range(300):
+            mail = message(recipient, data=str(number).encode())
+            assert await office.replicate(mail) == Accepted()
+        count = office.store._connection.execute("SELECT count(*) FROM verdicts").get
+        assert 100 <= count < 200
+
+    in_post_office(tmp_path, scenario, Limits(verdicts=100))
+
+
 def test_verdicts_are_bounded(tmp_path: Path) -> None:
     """The oldest verdicts go when there are more than the limit, whatever their time."""
 
