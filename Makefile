@@ -4,15 +4,17 @@
 PYTHON ?= python3
 DIST ?= dist
 PYTEST_OPTIONS ?=
+# Which parts of `make bench-pow` to run, by default all.
+PARTS ?=
 LOCK_OPTIONS ?=
 
 # What each lock file covers; a further extra is one more word here.
 RUN_EXTRAS := server client
-TEST_EXTRAS := $(RUN_EXTRAS)
+TEST_EXTRAS := $(RUN_EXTRAS) spark
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
-TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace
+TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace knotd:knot microsocks:microsocks java:default-jre-headless
 # The compiler makes the proof of work fast; without it the search is pure Python. Headers have
 # no command of their own, so they go by the one that comes with them.
 BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev
@@ -63,7 +65,7 @@ else
 endif
 
 bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a machine at rest
-	@$(BIN)/python bench/bench_pow.py
+	@$(BIN)/python bench/bench_pow.py $(PARTS)
 
 bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
 	@$(BIN)/python bench/bench_server.py

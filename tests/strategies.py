@@ -226,6 +226,8 @@ queue_rows = st.builds(
     code=st.just("-") | st.sampled_from(Refusal).map(str),
     queued=dates,
     last=_moments,
+    digest=st.binary(min_size=32, max_size=32),
+    demand=st.none() | difficulties,
 )
 banners = st.builds(
     Banner, st.integers(0, 999_999_999), st.just("READY") | st.text(PRINTABLE[1:], min_size=1)

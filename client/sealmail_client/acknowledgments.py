@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from sealmail_client.answers import read_entries
+from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
 from sealmail_client.inbox import ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.outbox import OutgoingMessage, OutgoingRecipient, Stage
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
-from sealmail_net.errors import NetworkError
+from sealmail_client.servers import shuffled
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import Acknowledgment, BlockType
 from sealmail_protocol.compose import make_acknowledgment
@@ -52,12 +53,16 @@ async def _post_anywhere(
     desk: Desk, servers: Sequence[ServerAddress], key: BlockKey, block: Acknowledgment
 ) -> str | None:
     """Leave an acknowledgment at one server of the group; return why none took it."""
+
+    async def hand_over(peer: Peer) -> str | None:
+        outcome = await peer.post(key, block)
+        return outcome.reason if isinstance(outcome, NotTaken) else None
+
     try:
-        async with desk.servers.deliver(servers) as peer:
-            outcome = await peer.post(key, block)
-    except NetworkError as error:
+        await deliver_to_group(desk.servers, shuffled(servers), hand_over)
+    except NotDelivered as error:
         return str(error)
-    return outcome.reason if isinstance(outcome, NotTaken) else None
+    return None
 
 
 async def look_for_acknowledgments(desk: Desk, peer: Peer) -> tuple[OutgoingMessage, ...]:

@@ -1,5 +1,6 @@
 """Local mail: a row for each, and its ZIP and signature as files beside it."""
 
+import asyncio
 import hashlib
 import shutil
 import sqlite3
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
-from sealmail_client.safe_files import make_private, sync_directory, sync_file
+from sealmail_client.safe_files import make_private, sync_directory, sync_files
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.keys import BlockKey, KeyId
 
@@ -72,32 +73,55 @@ class FiledMail:
     signature_file: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """Under which number a mail is filed, and whether it was not before."""
+
+    number: int
+    new: bool
+
+
 class Folders:
     """All filed mail of one home."""
 
     def __init__(self, database: HomeDatabase, directory: Path) -> None:
         self._database = database
         self._directory = directory
+        self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
-    def file(self, envelope: Envelope, zip_file: Path, signature: bytes, now: datetime) -> int:
-        """File a mail and return its number; the same one again gets the number it has.
+    async def file(
+        self, envelope: Envelope, zip_file: Path, signature: bytes, now: datetime
+    ) -> Filed:
+        """File a mail; the same one again keeps the number it has.
 
         The row is written last: a row whose files are missing cannot be.
         """
         # With the state: a forgery that borrows a signature must not pass for the mail itself.
         digest = hashlib.sha256(envelope.signature.encode() + signature).digest()
-        row = self._database.row(
-            "SELECT id FROM mail WHERE folder = ? AND sender_key = ? AND unique_id = ?"
-            " AND signature_digest = ?",
-            envelope.folder,
-            envelope.sender_key.hex,
-            envelope.unique_id,
-            digest,
-        )
-        if row is not None:
-            return int(row["id"])
-        number = self._next_number()
-        self._keep_files(number, zip_file, signature)
+        async with self._turn():
+            row = self._database.row(
+                "SELECT id FROM mail WHERE folder = ? AND sender_key = ? AND unique_id = ?"
+                " AND signature_digest = ?",
+                envelope.folder,
+                envelope.sender_key.hex,
+                envelope.unique_id,
+                digest,
+            )
+            if row is not None:
+                return Filed(int(row["id"]), new=False)
+            number = self._next_number()
+            await asyncio.to_thread(self._keep_files, number, zip_file, signature)
+            self._record(number, envelope, digest, now)
+        return Filed(number, new=True)
+
+    def _turn(self) -> asyncio.Lock:
+        """Return what keeps two mails from taking one number; a lock belongs to one loop."""
+        loop = asyncio.get_running_loop()
+        if self._lock is None or self._lock[0] is not loop:
+            self._lock = (loop, asyncio.Lock())
+        return self._lock[1]
+
+    def _record(self, number: int, envelope: Envelope, digest: bytes, now: datetime) -> None:
         self._database.write(
             "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             number,
@@ -118,13 +142,14 @@ class Folders:
             "\n".join(envelope.hidden),
             envelope.original,
         )
-        return number
 
     def all(self, folder: Folder | None = None) -> tuple[FiledMail, ...]:
         """Return the mail of one folder, or of all, in the order it was filed."""
-        rows = self._database.rows("SELECT * FROM mail ORDER BY id")
-        filed = (self._filed(row) for row in rows)
-        return tuple(mail for mail in filed if folder in (None, mail.envelope.folder))
+        if folder is None:
+            rows = self._database.rows("SELECT * FROM mail ORDER BY id")
+        else:
+            rows = self._database.rows("SELECT * FROM mail WHERE folder = ? ORDER BY id", folder)
+        return tuple(map(self._filed, rows))
 
     def one(self, number: int) -> FiledMail:
         """Return the mail with this number."""
@@ -158,8 +183,7 @@ class Folders:
         except OSError:
             shutil.copyfile(zip_file, kept)
         kept_signature.write_bytes(signature)
-        sync_file(kept)
-        sync_file(kept_signature)
+        sync_files(kept, kept_signature)
         sync_directory(self._directory)
 
     def _filed(self, row: sqlite3.Row) -> FiledMail:

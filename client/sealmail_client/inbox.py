@@ -134,8 +134,8 @@ class Inbox:
 
     def want(self, number: int) -> None:
         """Note that the user asked for a message that waits, whatever its size and price."""
-        waiting = {one.number for one in self.at(*WAITING, Step.REFUSED)}
-        if number not in waiting:
+        row = self._database.row("SELECT state FROM incoming WHERE id = ?", number)
+        if row is None or row["state"] not in (*WAITING, Step.REFUSED):
             raise NoSuchArrival(f"no message {number} waits: `sealmail fetch` lists those that do")
         self._database.write(
             "UPDATE incoming SET state = ?, reason = '', wanted = 1 WHERE id = ?",

@@ -4,6 +4,7 @@ Every call starts a gpg and blocks until it ends; large data goes from file to f
 """
 
 import copy
+import hashlib
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from sealmail_client.errors import (
     NotForUs,
     WrongPassphrase,
 )
-from sealmail_client.gpg_home import GpgHome
+from sealmail_client.gpg_home import GpgHome, GpgRun
 from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
 from sealmail_client.gpg_streams import Readable, WatchedSink, WatchedSource, reading
 from sealmail_client.safe_files import create_private
@@ -56,8 +57,26 @@ class Keyring(GpgHome):
     threads may call at once.
     """
 
+    def __init__(self, home: Path, *, agent: bool = False) -> None:
+        super().__init__(home, agent=agent)
+        # A gpg that only looks costs as much as one that seals, so each key is looked at once.
+        self._imported: dict[bytes, KeyId] = {}
+        self._sealable: set[KeyId] = set()
+
     def __repr__(self) -> str:
         return f"Keyring({str(self.home)!r})"
+
+    def run(
+        self,
+        *arguments: str,
+        given: bytes = b"",
+        passphrase: str | None = None,
+        ask: bool = False,
+    ) -> GpgRun:
+        """Run gpg as every ``GpgHome`` does; it may change what is known of keys."""
+        self._imported.clear()
+        self._sealable.clear()
+        return super().run(*arguments, given=given, passphrase=passphrase, ask=ask)
 
     def create(
         self,
@@ -102,6 +121,10 @@ class Keyring(GpgHome):
 
     def import_public(self, armored: str) -> KeyId:
         """Take over exactly one public key; the signatures of others on it are dropped."""
+        digest = hashlib.sha256(armored.encode()).digest()
+        known = self._imported.get(digest)
+        if known is not None:
+            return known
         try:
             block = read_key_block(armored.encode())
         except BadSignature as error:
@@ -112,6 +135,8 @@ class Keyring(GpgHome):
         imported = Status.read(result.stderr).all("IMPORT_OK")
         if [words[1] for words in imported] != [block.key_id.hex]:
             raise BadKey("no self-signature of it is good")
+        self._sealable.discard(block.key_id)
+        self._imported[digest] = block.key_id
         return block.key_id
 
     def has(self, key_id: KeyId) -> bool:
@@ -211,12 +236,16 @@ class Keyring(GpgHome):
         raise NoSuchKey(key_id)
 
     def _require_sealable(self, key_id: KeyId) -> None:
+        """Refuse a key that gpg could not seal to, with the reason; gpg itself refuses it too."""
+        if key_id in self._sealable:
+            return
         entry = self._require(key_id)
         if entry["trust"] in _UNUSABLE:
             raise NoSuchKey(key_id, _UNUSABLE[entry["trust"]])
         # A capital tells what the key as a whole can do now.
         if "E" not in entry["cap"]:
             raise NoSuchKey(key_id, "has no part to seal to")
+        self._sealable.add(key_id)
 
     def _sign(
         self, source: Readable, key_id: KeyId, passphrase: str | None, **form: bool

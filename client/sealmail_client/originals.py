@@ -64,7 +64,8 @@ async def file_original(
         hidden=hidden,
         original=await file_original(desk, inner, message_hash, verify, directory, depth + 1),
     )
-    return desk.folders.file(envelope, forwarded.zip_file, forwarded.signature, now)
+    filed = await desk.folders.file(envelope, forwarded.zip_file, forwarded.signature, now)
+    return filed.number
 
 
 def _clear(directory: Path) -> None:

@@ -9,9 +9,8 @@ from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import DataHeader, TextBlock
 from sealmail_protocol.canonical import block_digest, data_digest
 from sealmail_protocol.dates import parse_date
-from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.replies import Accepted, Pending, Refused, Word
+from sealmail_protocol.replies import Accepted, Pending, Refused, Word, demand_of
 
 VERDICT = "VERDICT"
 TIME = "TIME"
@@ -44,11 +43,7 @@ class Peer:
 
     def moment(self, now: datetime) -> datetime:
         """Return the date to write: the later of our clock and the server's, if they are near."""
-        try:
-            theirs = parse_date(self.capabilities.get(TIME, ""))
-        except ValueError:
-            return now
-        return theirs if timedelta(0) < theirs - now < _CLOCK_TRUST else now
+        return later_of(now, self.capabilities)
 
     async def post(self, key: BlockKey, block: TextBlock) -> Outcome:
         """Store a block of text; taken means ACCEPTED where verdicts are given, else DONE."""
@@ -67,23 +62,26 @@ class Peer:
             return NotTaken(f"the server answered {word}: no room, or no permission")
         if VERDICT not in self.capabilities:
             return Taken()
-        match await self.server.verdict(digest):
+        verdict = await self.server.verdict(digest)
+        demand = None if verdict is None else demand_of(verdict)
+        match verdict:
             case Accepted():
                 return Taken()
-            case Pending(demand=None):
+            case Pending() if demand is None:
                 return NotTaken("the server does not know yet whom this belongs to")
-            case Pending(demand=demand):
+            case Pending():
                 return NotTaken(f"the server asks for a stamp of {demand}", demand)
             case Refused(code=code, text=text):
                 reason = f"the server refused it ({code}){f': {text}' if text else ''}"
-                return NotTaken(reason, _asked(text) if code is Refusal.PRICE else None)
+                return NotTaken(reason, demand)
             case _:
                 return NotTaken("the server has not decided; send it again")
 
 
-def _asked(text: str) -> Difficulty | None:
-    """Return the price that a refusal names first, if it does."""
+def later_of(now: datetime, capabilities: Mapping[str, str]) -> datetime:
+    """Return the later of our time and the one a server tells, unless they are far apart."""
     try:
-        return Difficulty.parse(text.partition(" ")[0])
+        theirs = parse_date(capabilities.get(TIME, ""))
     except ValueError:
-        return None
+        return now
+    return theirs if timedelta(0) < theirs - now < _CLOCK_TRUST else now

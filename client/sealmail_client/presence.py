@@ -22,8 +22,7 @@ async def stay_findable(desk: Desk, home: Peer | None = None) -> tuple[str, ...]
             if home is not None:
                 await desk.publisher.publish_if_due(home)
             else:
-                async with desk.servers.home() as peer:
-                    await desk.publisher.publish_if_due(peer)
+                await desk.servers.at_home(desk.publisher.publish_if_due)
         except _NO_REASON_TO_STOP as error:
             doubts.append(str(error))
     return (*doubts, *await _post_further(desk))
@@ -37,14 +36,12 @@ async def publish_everywhere(desk: Desk) -> tuple[str, ...]:
     """
     if desk.own_blocks.revoked:
         if desk.own_blocks.unposted(Place.HOME):
-            async with desk.servers.home() as peer:
-                await desk.publisher.post(peer)
+            await desk.servers.at_home(desk.publisher.post)
         await _post_further(desk)
         desk.require_valid_key()
     # If this fails, the next fetch tries again.
     desk.own_blocks.forget_postings(Place.HOME)
-    async with desk.servers.home() as peer:
-        await desk.publisher.publish(peer)
+    await desk.servers.at_home(desk.publisher.publish)
     return await _post_further(desk)
 
 

@@ -7,8 +7,10 @@ import asyncio
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from sealmail_client.abreast import abreast
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
@@ -85,16 +87,18 @@ class Receiver:
                     self._desk.inbox.want(message.number)
         for message in self._desk.inbox.at(Step.ANNOUNCED):
             await self._fetch(peer, message)
-        for message in self._desk.inbox.at(Step.FETCHED):
-            await self._open(peer, message)
-        for message in self._desk.inbox.at(Step.FILED):
-            reason = await acknowledge(self._desk, message)
-            if reason is not None:
-                self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
+        await abreast(self._desk.inbox.at(Step.FETCHED), partial(self._open, peer))
+        async with self._desk.servers.keeping_links():
+            await abreast(self._desk.inbox.at(Step.FILED), self._acknowledge)
         inbox = self._desk.inbox
         refused = tuple(one for one in inbox.at(Step.REFUSED) if one.number in self._refused)
         waiting = inbox.at(*WAITING)
         return Arrivals(tuple(self._filed), waiting, refused, tuple(self._doubts))
+
+    async def _acknowledge(self, message: ArrivingMessage) -> None:
+        reason = await acknowledge(self._desk, message)
+        if reason is not None:
+            self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
 
     # Which messages there are.
 
@@ -105,12 +109,13 @@ class Receiver:
         lines = await peer.server.get(key, since)
         found = await asyncio.to_thread(read_entries, lines or (), key, now, self._doubts)
         newest = None
-        for entry in found:
-            if isinstance(entry.block, MessageAnnouncement):
-                newest = max(newest or entry.block.date, entry.block.date)
-                step = self._first_step(entry.block, entry.bits)
-                desk.inbox.add(entry.block, entry.bits, step)
-        desk.inbox.note_asked(mailbox, newest, now, full=since is None)
+        with desk.database.unit():
+            for entry in found:
+                if isinstance(entry.block, MessageAnnouncement):
+                    newest = max(newest or entry.block.date, entry.block.date)
+                    step = self._first_step(entry.block, entry.bits)
+                    desk.inbox.add(entry.block, entry.bits, step)
+            desk.inbox.note_asked(mailbox, newest, now, full=since is None)
 
     def _first_step(self, announcement: MessageAnnouncement, bits: int) -> Step:
         """Judge by what was paid: in work, or with a token made from a secret that we gave."""
@@ -319,11 +324,10 @@ class Receiver:
         due = None
         if state is SignatureState.VALID and not remark:
             due = await self._due(letter)
-        filed = {mail.number for mail in desk.folders.all(Folder.INBOX)}
-        number = desk.folders.file(envelope, opened.zip_file, opened.signature, now)
-        if number not in filed:
-            self._filed.append(number)
-        desk.inbox.record_filed(message.number, number, due)
+        filed = await desk.folders.file(envelope, opened.zip_file, opened.signature, now)
+        if filed.new:
+            self._filed.append(filed.number)
+        desk.inbox.record_filed(message.number, filed.number, due)
         await asyncio.to_thread(shutil.rmtree, self._directory(message), ignore_errors=True)
 
     async def _original(

@@ -40,9 +40,16 @@ def write_private(path: Path, content: bytes) -> None:
 
 def sync_file(path: Path) -> None:
     """Bring a file that somebody else wrote, and its name, to stable storage."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    sync_directory(path.parent)
+    sync_files(path)
+
+
+def sync_files(*paths: Path) -> None:
+    """Bring files of one directory, and their names, to stable storage."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for directory in {path.parent for path in paths}:
+        sync_directory(directory)
 
 
 def sync_directory(directory: Path) -> None:

@@ -5,10 +5,13 @@ import random
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
+from sealmail_client.abreast import abreast
 from sealmail_client.addressing import Addressing
 from sealmail_client.data_blocks import DataBlocks, outdated
+from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
@@ -27,7 +30,6 @@ from sealmail_client.progress import mint_watched
 from sealmail_client.quotes import TooDear
 from sealmail_client.retrying import next_try
 from sealmail_client.writing import SealedFiles, SealOrder
-from sealmail_net.errors import NetworkError
 from sealmail_pow import estimate
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
@@ -66,8 +68,9 @@ class Sender:
         if self._desk.own_blocks.revoked:
             return
         await asyncio.to_thread(self._sweep, self._ended_directories())
-        for message in self._desk.outbox.unfinished():
-            await self.advance(message.number, hurry=hurry)
+        numbers = [message.number for message in self._desk.outbox.unfinished()]
+        async with self._desk.servers.keeping_links():
+            await abreast(numbers, partial(self.advance, hurry=hurry))
 
     async def advance(self, number: int, *, hurry: bool = False) -> OutgoingMessage:
         """Bring one message as far as it can get now; what fails is noted with it."""
@@ -200,22 +203,31 @@ class Sender:
         recipient: OutgoingRecipient,
         servers: Sequence[ServerAddress],
     ) -> list[str]:
-        """Try the servers of a group in random order; return why none took the message."""
+        """Hand the message to one server of a group; return why none took it."""
+        if not servers:
+            return ["it is reached through the DHT only, which this version cannot"]
+
+        async def hand_over(peer: Peer) -> str | None:
+            return await self._hand_over(message, recipient, peer)
+
+        try:
+            order = self._order(message, servers)
+            server = await deliver_to_group(self._desk.servers, order, hand_over)
+        except NotDelivered as error:
+            return list(error.reasons)
+        self._desk.outbox.record_sent(
+            message.number, recipient.key_id, str(server), self._desk.clock()
+        )
+        return []
+
+    def _order(
+        self, message: OutgoingMessage, servers: Sequence[ServerAddress]
+    ) -> list[ServerAddress]:
+        """Return the servers in random order, those that hold data of the message first."""
+        outbox = self._desk.outbox
+        holding = {server for server in servers if outbox.taken(message.number, str(server))}
         order = self._dice.sample(servers, len(servers))
-        reasons = []
-        for server in order:
-            try:
-                async with self._desk.servers.deliver((server,)) as peer:
-                    trouble = await self._hand_over(message, recipient, peer)
-            except NetworkError as error:
-                trouble = str(error)
-            if trouble is None:
-                self._desk.outbox.record_sent(
-                    message.number, recipient.key_id, str(server), self._desk.clock()
-                )
-                return []
-            reasons.append(f"{server}: {trouble}")
-        return reasons or ["it is reached through the DHT only, which this version cannot"]
+        return sorted(order, key=lambda server: server not in holding)
 
     async def _hand_over(
         self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
@@ -273,7 +285,8 @@ class Sender:
             return
         if not message.filed:
             signature = await asyncio.to_thread(files.signature.read_bytes)
-            desk.folders.file(self._envelope(message), files.zip_file, signature, desk.clock())
+            envelope = self._envelope(message)
+            await desk.folders.file(envelope, files.zip_file, signature, desk.clock())
             desk.outbox.record_filed(message.number)
 
     def _withdrawn(self, message: OutgoingMessage) -> bool:

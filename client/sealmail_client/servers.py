@@ -1,22 +1,39 @@
 """Connections: to the home server, logged in, and to those of correspondents, as nobody."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
+from sealmail_client.kept_links import KeptLinks
 from sealmail_client.pin_book import PinBook
-from sealmail_client.posting import Peer
+from sealmail_client.posting import Peer, later_of
+from sealmail_client.server_hints import ServerHints
 from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
 from sealmail_client.throttle import Throttle
-from sealmail_net.dialing import DialSettings, dial_any
+from sealmail_net.dialing import DialSettings, dial
+from sealmail_net.errors import LoginFailed, NetworkError, NoServerReached
+from sealmail_net.groups import first_of_group
 from sealmail_net.remote_server import RemoteServer
+from sealmail_net.socks import Proxies
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
+T = TypeVar("T")
+Greet = Callable[[RemoteServer], Awaitable[None]]
+
+# How long an answer is awaited, and how long if another server of the group may be asked.
+_ANSWER_SECONDS = 60.0
+_ANSWER_SECONDS_OF_ONE = 15.0
 # An original server closes at the third unknown command: it is not asked every time.
 _ASK_AGAIN = timedelta(days=7)
+
+_log = logging.getLogger(__name__)
 
 
 class LoginRefused(ClientError):
@@ -40,39 +57,105 @@ class Servers:
         self._auth_keys = {**(further or {}), Place.HOME: auth_key}
         self._database = database
         self._clock = clock
+        self._kept: KeptLinks | None = None
         self.pins = PinBook(database, clock)
+        self.hints = ServerHints(database, clock)
         rate = settings.throttle_kib
         self.throttle = Throttle(rate) if rate else None
+        self._dialing = DialSettings(
+            allow_private_targets=settings.allow_private_targets,
+            proxies=Proxies(settings.connecting.policy),
+        )
 
     def home(self) -> AbstractAsyncContextManager[Peer]:
         """Connect to a server of the home group and log in; a changed TLS key stops us."""
         return self.at(Place.HOME)
 
+    async def at_home(self, errand: Callable[[Peer], Awaitable[T]]) -> T:
+        """Carry out ``errand`` at a server of the home group.
+
+        It is begun again at another one if the connection is lost on the way, so that every
+        step of it must be one that may be repeated.
+        """
+        for _ in self._settings.transport.servers[1:]:
+            try:
+                async with self.home() as peer:
+                    return await errand(peer)
+            except NoServerReached:
+                raise
+            except NetworkError as error:
+                self.hints.note_failed(peer.server.address)
+                _log.info("begun again at another server: %s", error)
+        async with self.home() as peer:
+            return await errand(peer)
+
     @asynccontextmanager
     async def at(self, place: Place) -> AsyncIterator[Peer]:
         """Connect to a server where we have an account, as ``home`` does."""
-        key_id = self._settings.key_id
+        userid, auth_key = self._settings.key_id.hex, self._auth_keys[place].text
+
+        async def log_in(server: RemoteServer) -> None:
+            if not await server.login(userid, auth_key):
+                raise LoginFailed(server.address)
+
         servers = self._settings.places[place].servers
-        async with await self._dial(servers, strict_pin=True) as server:
-            if not await server.login(key_id.hex, self._auth_keys[place].text):
-                raise LoginRefused(
-                    f"{server.address} refused the login of {key_id}: "
-                    "ask its operator for an account, and see that the auth key in the file "
-                    f"{auth_file_name(place)} of your home is right"
-                )
-            yield await self._meet(server)
+        try:
+            server = await self._dial(servers, strict_pin=True, greet=log_in)
+        except NoServerReached as error:
+            if not all(isinstance(reason, LoginFailed) for reason in error.reasons):
+                raise
+            raise LoginRefused(
+                f"{' and '.join(map(str, servers))} refused the login of {userid}: "
+                "ask the operator for an account, and see that the auth key in the file "
+                f"{auth_file_name(place)} of your home is right"
+            ) from error
+        async with server:
+            yield self._meet(server)
 
     @asynccontextmanager
     async def look_up(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
         """Connect without login where keys are believed: a changed TLS key stops us."""
-        async with await self._dial(servers, strict_pin=True) as server:
-            yield await self._meet(server)
+        async with await self._dial(shuffled(servers), strict_pin=True) as server:
+            yield self._meet(server)
 
     @asynccontextmanager
     async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
-        """Connect without login to leave sealed blocks."""
-        async with await self._dial(servers, strict_pin=False) as server:
-            yield await self._meet(server)
+        """Connect without login to leave sealed blocks, at the first of ``servers`` if it serves.
+
+        One that is lost on the way is asked last for a while. See also ``keeping_links``.
+        """
+        async with self._link_to(servers) as peer:
+            try:
+                yield peer
+            except NetworkError:
+                self.hints.note_failed(peer.server.address)
+                raise
+
+    @asynccontextmanager
+    async def _link_to(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
+        if self._kept is not None:
+            async with self._kept.use(servers) as peer:
+                yield peer
+        else:
+            peer = await self._delivering(servers)
+            async with peer.server:
+                yield peer
+
+    @asynccontextmanager
+    async def keeping_links(self) -> AsyncIterator[None]:
+        """Let ``deliver`` use one connection to a server again and again, for a batch of mail."""
+        if self._kept is not None:
+            yield
+            return
+        self._kept = KeptLinks(self._delivering)
+        try:
+            yield
+        finally:
+            kept, self._kept = self._kept, None
+            await kept.close()
+
+    async def _delivering(self, servers: Sequence[ServerAddress]) -> Peer:
+        return self._meet(await self._dial(servers, strict_pin=False))
 
     def moment(self) -> datetime:
         """Return the date to write: ours, or that of the home server if it was ahead of us."""
@@ -82,30 +165,52 @@ class Servers:
             ahead = max(ahead, 0 if row is None else row["ahead"])
         return self._clock() + timedelta(seconds=ahead)
 
-    async def _dial(self, servers: Sequence[ServerAddress], *, strict_pin: bool) -> RemoteServer:
-        settings = DialSettings(allow_private_targets=self._settings.allow_private_targets)
-        server = await dial_any(servers, settings, self.pins, strict_pin=strict_pin)
+    async def _dial(
+        self, servers: Sequence[ServerAddress], *, strict_pin: bool, greet: Greet | None = None
+    ) -> RemoteServer:
+        """Reach one of a group, and ask it what it can do; ``greet`` is said to it first."""
+        seconds = _ANSWER_SECONDS if len(servers) == 1 else _ANSWER_SECONDS_OF_ONE
+        settings = replace(self._dialing, answer_deadline=seconds)
+
+        async def attempt(address: ServerAddress) -> RemoteServer:
+            server = await dial(address, settings, self.pins, strict_pin=strict_pin)
+            try:
+                if greet is not None:
+                    await greet(server)
+                if not self._knows_no_extension(str(address)):
+                    self._note_capabilities(server.address, await server.capabilities())
+            except BaseException:
+                await server.hang_up()
+                raise
+            return server
+
+        order = self.hints.order(settings.proxies.policy.in_order(servers))
+        server = await first_of_group(order, attempt)
+        self.hints.note_reached(order, server.address)
         if self.throttle is not None:
             server.pace = self.throttle.pass_on
         return server
 
-    async def _meet(self, server: RemoteServer) -> Peer:
-        name = str(server.address)
-        if self._knows_no_extension(name):
-            return Peer(server, {})
-        capabilities = await server.capabilities()
-        peer, now = Peer(server, capabilities), self._clock()
+    def _meet(self, server: RemoteServer) -> Peer:
+        return Peer(server, server.known_capabilities)
+
+    def _note_capabilities(self, address: ServerAddress, found: Mapping[str, str]) -> None:
+        now = self._clock()
         self._database.write(
             "INSERT OR REPLACE INTO capability (server, asked, names, ahead) VALUES (?, ?, ?, ?)",
-            name,
+            str(address),
             format_date(now),
-            "\n".join(sorted(capabilities)),
-            round((peer.moment(now) - now).total_seconds()),
+            "\n".join(sorted(found)),
+            round((later_of(now, found) - now).total_seconds()),
         )
-        return peer
 
     def _knows_no_extension(self, name: str) -> bool:
         row = self._database.row("SELECT asked, names FROM capability WHERE server = ?", name)
         if row is None or row["names"]:
             return False
         return self._clock() - parse_date(row["asked"]) < _ASK_AGAIN
+
+
+def shuffled(servers: Sequence[ServerAddress]) -> list[ServerAddress]:
+    """Return a group in an order of chance, so that its servers share the work."""
+    return random.SystemRandom().sample(servers, len(servers))

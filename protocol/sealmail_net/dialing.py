@@ -1,25 +1,26 @@
-"""Dialing a server: resolve, connect, banner, STARTTLS, pin; nothing secret before all that."""
+"""Dialing a server: way, connect, banner, STARTTLS, pin; nothing secret before all that."""
 
 import asyncio
 import logging
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sealmail_net.errors import (
-    NetworkError,
-    NoServerReached,
     NoTls,
     PinChanged,
     Unavailable,
     Unreachable,
 )
+from sealmail_net.groups import first_of_group
 from sealmail_net.link import ServerLink
-from sealmail_net.pins import PinCheck, PinStore, check_pin, delivery_way, direct_way
+from sealmail_net.pins import PinCheck, PinStore, check_pin, delivery_way, login_way
 from sealmail_net.remote_server import RemoteServer
-from sealmail_net.targets import IpAddress, resolve
+from sealmail_net.socks import Proxies
+from sealmail_net.targets import IpAddress, check_literal, resolve
 from sealmail_net.tls import client_context, public_key_pin
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import StartTls
 from sealmail_protocol.conversation import ClientConversation
@@ -31,11 +32,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DialSettings:
-    """Whom we dial and how long we wait; the deadlines are in seconds."""
+    """Whom we dial, on which ways, and how long we wait; the deadlines are in seconds.
+
+    Whoever dials often keeps one value: the threads of its proxies are bounded together.
+    """
 
     allow_private_targets: bool = False
     connect_deadline: float = 15.0
     answer_deadline: float = 60.0
+    # A circuit to a hidden service takes several round trips around the world to build.
+    proxy_deadline: float = 60.0
+    proxies: Proxies = field(default_factory=Proxies)
 
 
 async def dial(
@@ -43,19 +50,25 @@ async def dial(
 ) -> RemoteServer:
     """Return a server that is ready for commands inside TLS, or raise a ``NetworkError``.
 
+    ``NoWay`` is one that no later try mends.
+
     ``strict_pin`` belongs wherever we log in, replicate or derive trust: a changed key then
     raises ``PinChanged``. Without it (delivery to strangers) the change is logged and recorded.
     """
-    link = await _connect(address, settings)
+    way = settings.proxies.policy.way_to(address)
+    if way is Way.DIRECT:
+        link = await _connect(address, settings)
+    else:
+        link = await _connect_by_proxy(address, way, settings)
     try:
         await _read_banner(link, address)
         await _start_tls(link, address)
         pin = _pin_of(link, address)
-        _judge_pin(address, pin, pins, strict=strict_pin)
+        _judge_pin(address, pin, pins, way, strict=strict_pin)
     except BaseException:
         await link.hang_up()
         raise
-    return RemoteServer(address, link, pin)
+    return RemoteServer(address, link, pin, way)
 
 
 async def dial_any(
@@ -66,21 +79,19 @@ async def dial_any(
     strict_pin: bool,
     shuffle: random.Random | None = None,
 ) -> RemoteServer:
-    """Dial the servers of a group in random order until one serves.
+    """Dial the servers of a group until one serves, as ``first_of_group`` does.
+
+    The preferred network comes first, else it is at random.
 
     ``NoServerReached`` holds the reason of each. A changed key is one of those reasons: the
     others of the group are still tried.
     """
     order = list(addresses)
     (shuffle or random.SystemRandom()).shuffle(order)
-    reasons: list[NetworkError] = []
-    for address in order:
-        try:
-            return await dial(address, settings, pins, strict_pin=strict_pin)
-        except NetworkError as error:
-            _log.info("next server: %s", error)
-            reasons.append(error)
-    raise NoServerReached(reasons)
+    return await first_of_group(
+        settings.proxies.policy.in_order(order),
+        lambda address: dial(address, settings, pins, strict_pin=strict_pin),
+    )
 
 
 async def _connect(address: ServerAddress, settings: DialSettings) -> ServerLink:
@@ -102,16 +113,32 @@ async def _connect_to(
     target: IpAddress, address: ServerAddress, settings: DialSettings
 ) -> ServerLink:
     """Connect to exactly the address that was judged; a second look-up could differ."""
-
-    def new_link() -> ServerLink:
-        return ServerLink(
-            ClientConversation(), peer=address, idle_seconds=settings.answer_deadline
-        )
-
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(settings.connect_deadline):
-        _, link = await loop.create_connection(new_link, str(target), address.port)
+        _, link = await loop.create_connection(
+            lambda: _new_link(address, settings), str(target), address.port
+        )
     return link
+
+
+async def _connect_by_proxy(
+    address: ServerAddress, way: Way, settings: DialSettings
+) -> ServerLink:
+    check_literal(address, allow_private=settings.allow_private_targets)
+    connected = await settings.proxies.connect(address, way, settings.proxy_deadline)
+    loop = asyncio.get_running_loop()
+    try:
+        _, link = await loop.create_connection(
+            lambda: _new_link(address, settings), sock=connected
+        )
+    except BaseException:
+        connected.close()
+        raise
+    return link
+
+
+def _new_link(address: ServerAddress, settings: DialSettings) -> ServerLink:
+    return ServerLink(ClientConversation(), peer=address, idle_seconds=settings.answer_deadline)
 
 
 async def _read_banner(link: ServerLink, address: ServerAddress) -> None:
@@ -150,13 +177,15 @@ def _pin_of(link: ServerLink, address: ServerAddress) -> bytes:
         raise NoTls(address, f"its certificate cannot be read ({error})") from error
 
 
-def _judge_pin(address: ServerAddress, pin: bytes, pins: PinStore, *, strict: bool) -> None:
-    way = direct_way(address) if strict else delivery_way(address)
-    known = pins.pin_of(way)
-    check = check_pin(pins, way, pin)
+def _judge_pin(
+    address: ServerAddress, pin: bytes, pins: PinStore, way: Way, *, strict: bool
+) -> None:
+    name = login_way(address, way) if strict else delivery_way(address, way)
+    known = pins.pin_of(name)
+    check = check_pin(pins, name, pin)
     if check is PinCheck.CHANGED and known is not None:
         if strict:
-            raise PinChanged(address, known, pin)
+            raise PinChanged(address, known, pin, way)
         _log.warning("%s shows another key than before; sealed mail goes on", address)
     if check is not PinCheck.SAME:
-        pins.remember(way, pin)
+        pins.remember(name, pin)

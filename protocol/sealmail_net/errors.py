@@ -23,6 +23,14 @@ class Unreachable(NetworkError):
         self.reason = reason
 
 
+class NoWay(Unreachable):
+    """No way to this server is configured, and trying again will not make one.
+
+    It needs a proxy to Tor or I2P, or is open to direct connections only, which an anonymous
+    user makes none of.
+    """
+
+
 class ForbiddenTarget(Unreachable):
     """The name stands for an address inside somebody's own network.
 
@@ -75,15 +83,26 @@ class PinChanged(NetworkError):
     way than this server, for the new pin; if it is the one shown, accept it, else stay away.
     """
 
-    def __init__(self, address: Peer, old: bytes, new: bytes) -> None:
+    def __init__(self, address: Peer, old: bytes, new: bytes, way: str = "direct") -> None:
+        through = "" if way == "direct" else f" on the way {way}"
         super().__init__(
-            f"{address} shows another key than before: pin {new.hex()}, until now {old.hex()}. "
+            f"{address} shows another key than before{through}: pin {new.hex()}, "
+            f"until now {old.hex()}. "
             "Nothing was sent. Ask its operator, by another way, whether the new pin is right; "
             "accept it only then"
         )
         self.address = address
         self.old = old
         self.new = new
+        self.way = way
+
+
+class LoginFailed(NetworkError):
+    """The server refused our login; another one of its group may know the account."""
+
+    def __init__(self, address: Peer) -> None:
+        super().__init__(f"{address} refused the login")
+        self.address = address
 
 
 class Timeout(NetworkError):

@@ -8,7 +8,8 @@ import hmac
 from enum import Enum, auto
 from typing import Protocol
 
-from sealmail_protocol.addresses import ServerAddress
+from sealmail_net.ways import Way
+from sealmail_protocol.addresses import Network, ServerAddress
 
 
 class PinCheck(Enum):
@@ -44,14 +45,26 @@ class MemoryPins:
         self._pins[way] = pin
 
 
-def direct_way(address: ServerAddress) -> str:
-    """Return the name of the direct way to a server whose key must not change."""
-    return f"direct {address}"
+def login_way(address: ServerAddress, way: Way = Way.DIRECT) -> str:
+    """Return the name of a way to a server whose key must not change."""
+    return f"{way} {address}"
 
 
-def delivery_way(address: ServerAddress) -> str:
-    """Return the name of the direct way to a stranger's server that only takes mail."""
-    return f"delivery {address}"
+def delivery_way(address: ServerAddress, way: Way = Way.DIRECT) -> str:
+    """Return the name of a way to a stranger's server that only takes mail."""
+    return f"delivery {address}" if way is Way.DIRECT else f"delivery-{way} {address}"
+
+
+def ways_to(address: ServerAddress) -> tuple[Way, ...]:
+    """Return every way that can lead to a server, by its address."""
+    return _WAYS[address.network]
+
+
+_WAYS = {
+    Network.DIRECT: (Way.DIRECT, Way.EXIT),
+    Network.TOR: (Way.TOR,),
+    Network.I2P: (Way.I2P,),
+}
 
 
 def check_pin(pins: PinStore, way: str, pin: bytes) -> PinCheck:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import DataHeader
@@ -61,9 +62,13 @@ _log = logging.getLogger(__name__)
 GetCommand = GetServer | GetEntangled | GetProxy
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
 Sink = Callable[[bytes], object]
+# The bytes of a data block, at hand or read while they go.
+Chunks = Iterable[bytes] | AsyncIterable[bytes]
 
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
+# However soon other answers are awaited, the one to a data block may take this long.
+DATA_ANSWER_SECONDS = 60.0
 # A server that does not say GOODBYE soon is left without it.
 _GOODBYE_SECONDS = 5.0
 _CAPABILITY = re.compile(r"([A-Z][A-Z0-9-]*)(?: (.*))?")
@@ -76,9 +81,12 @@ class RemoteServer:
     As a context manager it says QUIT at the end, or cuts the connection on an error.
     """
 
-    def __init__(self, address: ServerAddress, link: ServerLink, pin: bytes) -> None:
+    def __init__(
+        self, address: ServerAddress, link: ServerLink, pin: bytes, way: Way = Way.DIRECT
+    ) -> None:
         self.address = address
         self.pin = pin
+        self.way = way
         # Awaited with the size of each piece that goes or comes; for a caller who throttles.
         self.pace: Callable[[int], Awaitable[None]] | None = None
         self._link = link
@@ -97,7 +105,7 @@ class RemoteServer:
         if error is None:
             await self.quit()
         else:
-            await self._link.hang_up()
+            await self.hang_up()
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""
@@ -154,7 +162,7 @@ class RemoteServer:
         """Store a text block; the answer is DONE or a refusal."""
         return await self.post(StoreServer(key), lines)
 
-    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[bytes]) -> Word:
+    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Chunks) -> Word:
         """Store a data block whose bytes come in chunks; the answer is DONE or a refusal."""
         return await self.post_data(StoreServer(key), header.lines, header.size, chunks)
 
@@ -168,7 +176,7 @@ class RemoteServer:
             return _word(await self._answer(command))
 
     async def post_data(
-        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[bytes]
+        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Chunks
     ) -> Word:
         """Send any command that takes a data block; ``lines`` end with its ``Data:`` line."""
         _check_lines(lines)
@@ -176,7 +184,9 @@ class RemoteServer:
             conversation = self._link.conversation
             await self._write((conversation.send(command), conversation.send_data_header(lines)))
             await self._write(_of_size(chunks, size))
-            return _word(await self._answer(command))
+            # What was written may lie in buffers for a while where the way is narrow.
+            with self._link.patient(DATA_ANSWER_SECONDS):
+                return _word(await self._answer(command))
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Ask what became of a block; ``None`` if the server cannot tell."""
@@ -192,6 +202,11 @@ class RemoteServer:
             self._capabilities = {match[1]: match[2] or "" for match in matches}
         return dict(self._capabilities)
 
+    @property
+    def known_capabilities(self) -> dict[str, str]:
+        """Return the extensions it named when it was asked; none before that."""
+        return dict(self._capabilities or {})
+
     async def ping(self, text: str = "") -> str:
         """Return the text that comes back with PONG."""
         reply = await self.call(Ping(text))
@@ -206,6 +221,15 @@ class RemoteServer:
             if isinstance(event, BodyEvent):
                 raise ProtocolError("a block where a line belongs; use fetch or get_data")
             return event
+
+    @property
+    def stands(self) -> bool:
+        """Return whether the connection is open, as far as is known here."""
+        return self._link.stands
+
+    async def hang_up(self) -> None:
+        """Cut the connection."""
+        await self._link.hang_up()
 
     async def quit(self) -> None:
         """Say QUIT and close; it matters to nobody if the server has gone already."""
@@ -246,8 +270,8 @@ class RemoteServer:
             raise ConnectionLost(self.address, f"it closed instead of giving {awaited}")
         return event
 
-    async def _write(self, chunks: Iterable[bytes]) -> None:
-        for chunk in chunks:
+    async def _write(self, chunks: Chunks) -> None:
+        async for chunk in _each(chunks):
             for start in range(0, len(chunk), _SLICE):
                 piece = chunk[start : start + _SLICE]
                 if self.pace is not None:
@@ -288,10 +312,19 @@ def _check_lines(lines: Sequence[str]) -> None:
             raise ValueError(f"not a line of a block: {line[:60]!r}")
 
 
-def _of_size(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+async def _each(chunks: Chunks) -> AsyncIterator[bytes]:
+    if isinstance(chunks, AsyncIterable):
+        async for chunk in chunks:
+            yield chunk
+        return
+    for chunk in chunks:
+        yield chunk
+
+
+async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[bytes]:
     """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
     left = size
-    for chunk in chunks:
+    async for chunk in _each(chunks):
         left -= len(chunk)
         if left < 0:
             break

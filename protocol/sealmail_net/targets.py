@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import socket
 
-from sealmail_net.errors import ForbiddenTarget, Unreachable
+from sealmail_net.errors import ForbiddenTarget, NoWay, Unreachable
 from sealmail_protocol.addresses import Network, ServerAddress
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -27,15 +27,20 @@ def is_public(address: IpAddress) -> bool:
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
+def check_literal(address: ServerAddress, *, allow_private: bool) -> None:
+    """Judge what a proxy will dial: names resolve at its far end, addresses are known here."""
+    literal = address.literal
+    if literal is not None and not (allow_private or is_public(literal)):
+        raise ForbiddenTarget(address, (str(literal),))
+
+
 async def resolve(
     address: ServerAddress, *, allow_private: bool, deadline: float
 ) -> tuple[IpAddress, ...]:
     """Return the addresses to dial, in the order of the resolver, without forbidden ones."""
     if address.network in _PROXIED:
         network = _PROXIED[address.network]
-        raise Unreachable(
-            address, f"it lives in {network}, and no proxy to {network} is configured"
-        )
+        raise NoWay(address, f"it lives in {network}, and no proxy to {network} is configured")
     literal = address.literal
     found = (literal,) if literal else await _look_up(address, deadline)
     allowed = tuple(ip for ip in found if allow_private or is_public(ip))

@@ -18,6 +18,7 @@ _BANNER = re.compile(r"(?:.*\s)?CONFIDANT MAIL SERVER PROTOCOL ([0-9]{1,9}) (.{1
 MAX_VERDICT_TEXT = 200
 _POST_TO_LINE = re.compile(r"[1-9][0-9]{0,2}")
 _QUEUE_CODE = re.compile(r"-|[a-z]{1,16}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Word(StrEnum):
@@ -142,6 +143,18 @@ def worst(verdicts: tuple[Verdict, ...]) -> Verdict:
     return min(verdicts, key=lambda verdict: _WORST_FIRST.index(type(verdict)))
 
 
+def demand_of(verdict: Verdict) -> Difficulty | None:
+    """Return the stamp with which the block would be taken, if the verdict names one."""
+    if isinstance(verdict, Pending):
+        return verdict.demand
+    if not isinstance(verdict, Refused) or verdict.code is not Refusal.PRICE:
+        return None
+    try:
+        return Difficulty.parse(verdict.text.partition(" ")[0])
+    except ValueError:
+        return None
+
+
 class QueueState(StrEnum):
     """What became of a proxied block at one target; of two mirrored states the first stays."""
 
@@ -156,7 +169,8 @@ class QueueRow:
     """One ``Block:`` line of QUEUE; it names the Post-To line by number, not the target.
 
     ``code`` is one word on the last attempt, such as the code of a refusal, or ``-``; ``last`` is
-    the time of that attempt.
+    the time of that attempt. ``digest`` is that of the canonical form: two mails in one mailbox
+    have the same key. ``demand`` is the stamp that was asked for, if the price was too low.
     """
 
     key: BlockKey
@@ -166,15 +180,19 @@ class QueueRow:
     code: str
     queued: datetime
     last: datetime | None
+    digest: bytes
+    demand: Difficulty | None = None
 
     @classmethod
     def parse(cls, line: str) -> "QueueRow":
-        """Read ``Block: key type post-to-line state code queued last``."""
+        """Read ``Block: key type post-to-line state code queued last digest [demand]``."""
         words = line.split(" ")
-        if len(words) != 8 or words[0] != "Block:":
+        if len(words) not in (9, 10) or words[0] != "Block:":
             raise ValueError("not a queue row")
         if not _POST_TO_LINE.fullmatch(words[3]) or not _QUEUE_CODE.fullmatch(words[5]):
             raise ValueError("not the number of a Post-To line and a code")
+        if not _DIGEST.fullmatch(words[8]):
+            raise ValueError("not a digest")
         return cls(
             BlockKey.from_hex(words[1]),
             BlockType(words[2]),
@@ -183,12 +201,15 @@ class QueueRow:
             words[5],
             parse_date(words[6]),
             None if words[7] == "-" else parse_date(words[7]),
+            bytes.fromhex(words[8]),
+            Difficulty.parse(words[9]) if len(words) == 10 else None,
         )
 
     def __str__(self) -> str:
         last = format_date(self.last) if self.last else "-"
         what = f"{self.key} {self.type} {self.post_to} {self.state} {self.code}"
-        return f"Block: {what} {format_date(self.queued)} {last}"
+        demand = f" {self.demand}" if self.demand else ""
+        return f"Block: {what} {format_date(self.queued)} {last} {self.digest.hex()}{demand}"
 
 
 LineReply = Word | Pong | Banner | Accepted | Pending | Refused

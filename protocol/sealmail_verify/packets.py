@@ -69,6 +69,16 @@ def parse_key_block(raw: bytes) -> KeyBlock:
     return KeyBlock(_fingerprint(primary), _moment(primary[1:5]), raw)
 
 
+def primary_algorithm(block: KeyBlock) -> tuple[int, int]:
+    """Return the algorithm of the primary key (RFC 4880, section 9.1) and the bits of its number.
+
+    A key on a curve has no number whose size would matter: 0 bits.
+    """
+    body = next(_packets(block.raw, MAX_KEY_PACKETS))[1]
+    sized = body[5] in _MOST_BITS
+    return body[5], int.from_bytes(_exactly(body, 6, 2), "big") if sized else 0
+
+
 def _check_numbers(body: bytes) -> None:
     """Refuse a key whose numbers are so large that each use of it is an attack."""
     at = 6

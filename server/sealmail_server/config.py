@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import BlockType
-from sealmail_server.limits import Limits
+from sealmail_server.limits import Limits, QueueLimits
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ KEY_NAME = "tls/server.key"
 DEFAULT_LISTEN = "[::]:8081"
 
 _LIMITS = Limits()
+_QUEUE = QueueLimits()
 # Every limit but the ages is a setting of the same name.
 _BOUNDS = tuple(each.name for each in fields(Limits) if each.name != "max_age")
 
@@ -102,6 +104,23 @@ def _domain(value: str) -> None:
         check_host_name(value)
 
 
+def _ip_and_port(value: str) -> None:
+    _at_ip(value)
+
+
+def _at_ip(value: str) -> ServerAddress | None:
+    """Read IP:PORT; a name would have to be looked up first."""
+    if not value:
+        return None
+    try:
+        address = ServerAddress.parse(value)
+    except ValueError as error:
+        raise BadConfig(str(error)) from None
+    if address.literal is None:
+        raise BadConfig(f"{value!r} must be an IP address and a port")
+    return address
+
+
 def _setting(default: T, about: str, check: Callable[[Any], None] | None = None) -> T:
     """Declare a setting with the comment that explains it in ``config.toml``."""
     made: T = field(default=default, metadata={"about": about, "check": check})
@@ -144,6 +163,16 @@ class Config:
         _path,
     )
     private_key: str = _setting(KEY_NAME, "", _path)
+    permit_dns_txt: bool = _setting(
+        True,
+        "Whether clients may look up TXT records through this server, which keeps their own\n"
+        "address from name servers.",
+    )
+    dns_server: str = _setting(
+        "",
+        "The resolver to ask, IP:PORT. Empty means: those of the system.",
+        _ip_and_port,
+    )
     max_connections: int = _setting(
         1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
     )
@@ -167,6 +196,22 @@ class Config:
         _at_least(1),
     )
     memory_bytes_by_source: int = _setting(64 * 1024**2, "", _at_least(1))
+    allow_private_targets: bool = _setting(
+        False,
+        "With true, mail may be delivered to servers in private networks and on this machine.",
+    )
+    proxy_bytes: int = _setting(
+        _QUEUE.bytes,
+        "Room for blocks that wait to be delivered to other servers, in all and of one user.",
+        _at_least(1),
+    )
+    proxy_bytes_by_user: int = _setting(_QUEUE.bytes_by_user, "", _at_least(1))
+    proxy_rows: int = _setting(
+        _QUEUE.rows,
+        "How many deliveries to other servers may wait, in all and of one user.",
+        _at_least(1),
+    )
+    proxy_rows_by_user: int = _setting(_QUEUE.rows_by_user, "", _at_least(1))
     quota_bytes: int = _setting(
         _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", _at_least(1)
     )
@@ -239,6 +284,11 @@ class Config:
         return Listen.parse(self.direct_tls_listen) if self.direct_tls_listen else None
 
     @property
+    def dns_address(self) -> ServerAddress | None:
+        """Return the resolver to ask, ``None`` for those of the system."""
+        return _at_ip(self.dns_server)
+
+    @property
     def mail_domain(self) -> str:
         """Return the domain of the users' addresses."""
         return self.domain or self.names[0]
@@ -252,6 +302,13 @@ class Config:
         }
         bounds = {name: getattr(self, name) for name in _BOUNDS}
         return Limits(max_age=MappingProxyType(ages), **bounds)
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        """Return the bounds for what waits to be delivered elsewhere."""
+        return QueueLimits(
+            self.proxy_rows, self.proxy_rows_by_user, self.proxy_bytes, self.proxy_bytes_by_user
+        )
 
 
 _KNOWN = {each.name: each for each in fields(Config)}

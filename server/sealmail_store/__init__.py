@@ -28,13 +28,17 @@ from sealmail_store.errors import (
     StoreLocked,
     StoreMissing,
 )
+from sealmail_store.queueing import NO_CODE, QueueBook, QueueKind, QueueRow, QueueState, QueueView
 from sealmail_store.safe_files import make_directory_durably, write_durably
+from sealmail_store.server_keys import ServerKey
 from sealmail_store.spaces import (
     ACKNOWLEDGMENTS,
     LOOSE_DATA,
+    PROXIED,
     WAITING,
     holder_space,
     mailbox_space,
+    queue_space,
     source_space,
     unpaid_space,
 )
@@ -46,6 +50,8 @@ __all__ = [
     "ACKNOWLEDGMENTS",
     "INLINE_LIMIT",
     "LOOSE_DATA",
+    "NO_CODE",
+    "PROXIED",
     "WAITING",
     "Account",
     "BadBackup",
@@ -60,7 +66,13 @@ __all__ = [
     "NoRoom",
     "NotAStore",
     "NotEmpty",
+    "QueueBook",
+    "QueueKind",
+    "QueueRow",
+    "QueueState",
+    "QueueView",
     "ReadView",
+    "ServerKey",
     "ShareFull",
     "StoreClosed",
     "StoreError",
@@ -75,6 +87,7 @@ __all__ = [
     "holder_space",
     "mailbox_space",
     "make_directory_durably",
+    "queue_space",
     "restore_backup",
     "source_space",
     "unpaid_space",

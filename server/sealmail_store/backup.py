@@ -95,7 +95,10 @@ def _check_empty(directory: Path) -> None:
 
 
 def _in_files(connection: apsw.Connection) -> Iterator[tuple[BlockKey, int]]:
-    rows = connection.execute("SELECT key, size FROM entries WHERE data IS NULL AND size > 0")
+    # A block that is stored and also held for delivery has one file.
+    rows = connection.execute(
+        "SELECT DISTINCT key, size FROM entries WHERE data IS NULL AND size > 0"
+    )
     for raw, size in rows:
         yield BlockKey(raw), size
 

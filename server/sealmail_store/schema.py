@@ -112,8 +112,47 @@ CREATE TABLE settings (
 ) STRICT;
 """
 
+# Rows of the queue are numbered once and for all: whoever has told a row finishes that one, not a
+# later one in its place. A row that was never put off has 0 in not_before, so that the index of
+# what waits gives those first, in their order. A block to be proxied is held under the type
+# 'proxied' with its digest as its identity, as long as a row names it.
+_VERSION_2 = """
+CREATE TABLE queue (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    kind TEXT NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    type TEXT NOT NULL,
+    key BLOB,
+    entry INTEGER,
+    destination TEXT NOT NULL,
+    not_before INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    code TEXT NOT NULL,
+    queued INTEGER NOT NULL,
+    last INTEGER,
+    owner TEXT,
+    line INTEGER,
+    content BLOB NOT NULL
+) STRICT;
+CREATE INDEX queue_waiting ON queue (kind, not_before, number) WHERE state = 'waiting';
+CREATE INDEX queue_by_digest ON queue (digest);
+CREATE INDEX queue_by_owner ON queue (owner, number) WHERE owner IS NOT NULL;
+CREATE INDEX queue_settled ON queue (last) WHERE state != 'waiting';
+"""
+
+# The key that a server has shown on one way to it, and the one it showed before.
+_VERSION_3 = """
+CREATE TABLE server_keys (
+    way TEXT NOT NULL UNIQUE,
+    pin BLOB NOT NULL CHECK (length(pin) = 32),
+    since INTEGER NOT NULL,
+    before BLOB
+) STRICT;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1,)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

@@ -13,10 +13,13 @@ from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.entries import Count, StoredEntry, WaitingEntry
 
-# Data that no paid announcement names, acknowledgments, and what waits, each also by source.
+# Data that no paid announcement names, acknowledgments, what waits, and blocks that are held only
+# to be delivered elsewhere, each also by source.
 LOOSE_DATA = "loose data"
 ACKNOWLEDGMENTS = "acknowledgments"
 WAITING = "waiting"
+# Also the type under which such a block stands among the entries.
+PROXIED = "proxied"
 
 _ADD = (
     "INSERT INTO spaces (name, entries, bytes) VALUES (?, ?, ?) ON CONFLICT (name)"
@@ -55,6 +58,11 @@ def holder_space(holder: bytes) -> str:
     return f"holder {holder.hex().upper()}"
 
 
+def queue_space(kind: str) -> str:
+    """Name the space that counts what waits in the queue of one kind; its bytes stay 0."""
+    return f"queue {kind}"
+
+
 def source_space(space: str, source: str) -> str:
     """Name what one source has of a space."""
     return f"{space} from {source}"
@@ -75,6 +83,9 @@ class SpaceBook:
 
     def entry_came(self, entry: StoredEntry, number: int) -> None:
         """Count an entry in, with what it names; ``number`` is its row."""
+        if entry.type == PROXIED:
+            self._add(_held_spaces(entry.source), len(entry.header) + entry.size)
+            return
         if entry.data is not None:
             self._count_data(entry.key, entry.size, entry.source, 1)
             return
@@ -99,6 +110,9 @@ class SpaceBook:
         ).get
         type, raw, size, paid, source, length = row
         key = BlockKey(raw)
+        if type == PROXIED:
+            self._add(_held_spaces(source), length + size, -1)
+            return 0
         if type == BlockType.DATA:
             self._count_data(key, size, source, -1)
             return 0
@@ -118,6 +132,10 @@ class SpaceBook:
     def waiting_goes(self, source: str, size: int) -> None:
         """Count out what waited."""
         self._add((WAITING, source_space(WAITING, source)), size, -1)
+
+    def queued(self, kind: str, count: int) -> None:
+        """Count rows of the queue that wait, in or out."""
+        self._connection.execute(_ADD, (queue_space(kind), count, 0))
 
     def is_named(self, key: BlockKey) -> bool:
         """Tell whether an entry needs the data of ``key`` kept."""
@@ -182,6 +200,10 @@ def _parts(keys: list[bytes]) -> Iterator[list[bytes]]:
 def _about(question: str, keys: list[bytes]) -> str:
     """Give a question a mark for each of its keys."""
     return question.replace("(?)", f"({','.join('?' * len(keys))})")
+
+
+def _held_spaces(source: str) -> tuple[str, str]:
+    return PROXIED, source_space(PROXIED, source)
 
 
 def _spaces_of(type: str, key: BlockKey, paid: bool, source: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from sealmail_store.entries import (
     Verdict,
     WaitingEntry,
 )
+from sealmail_store.queueing import QueueView
 from sealmail_store.rows import (
     ACCOUNTS,
     ENTRIES,
@@ -32,6 +33,7 @@ from sealmail_store.rows import (
     terms_of,
     waiting_of,
 )
+from sealmail_store.server_keys import ServerKeys
 from sealmail_store.spaces import SpaceBook, holder_space, mailbox_space, unpaid_space
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -73,6 +75,8 @@ class ReadView:
         self._connection = connection
         self._files = files
         self._spaces = SpaceBook(connection)
+        self.queue: QueueView = QueueView(connection)
+        self.server_keys = ServerKeys(connection)
 
     def entries(
         self, type: str, key: BlockKey, *, since: datetime | None = None
@@ -90,6 +94,19 @@ class ReadView:
         rows: Any = self._connection.execute(
             ENTRIES + "type = ? AND key = ? AND identity = ?", (type, key.raw, identity)
         )
+        return next(map(self._entry, rows), None)
+
+    def entry_number(self, type: str, key: BlockKey, identity: bytes = b"") -> int | None:
+        """Return the number of the one entry with this ``identity``, if there is one."""
+        found: int | None = self._connection.execute(
+            "SELECT id FROM entries WHERE type = ? AND key = ? AND identity = ?",
+            (type, key.raw, identity),
+        ).get
+        return found
+
+    def numbered(self, number: int) -> StoredEntry | None:
+        """Return the entry that a row of the queue refers to by its number."""
+        rows: Any = self._connection.execute(ENTRIES + "id = ?", (number,))
         return next(map(self._entry, rows), None)
 
     def readable(

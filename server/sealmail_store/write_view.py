@@ -10,7 +10,9 @@ from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.data_files import DataFiles
 from sealmail_store.entries import Account, StoredEntry, Terms, Verdict, WaitingEntry
+from sealmail_store.queueing import QueueBook
 from sealmail_store.rows import PUT_ACCOUNT, PUT_ENTRY, PUT_WAITING, row_of, seconds
+from sealmail_store.spaces import PROXIED
 from sealmail_store.views import LATEST_TIME, ReadView
 
 MOST_VERDICTS = 1_000_000
@@ -28,28 +30,41 @@ class WriteView(ReadView):
 
     def __init__(self, connection: apsw.Connection, files: DataFiles) -> None:
         super().__init__(connection, files)
+        self.queue: QueueBook = QueueBook(connection, self._spaces, self._remove)
         self._doubtful: set[BlockKey] = set()
         # Set while a backup is taken, which may still want a file that no row names any more.
         self.keep_files = False
 
-    def put_entry(self, entry: StoredEntry) -> None:
-        """Keep ``entry``, in the place of one with the same type, key and identity."""
+    def put_entry(self, entry: StoredEntry) -> int:
+        """Keep ``entry``, in the place of one with the same type, key and identity.
+
+        Return its number, by which rows of the queue refer to it.
+        """
         if entry.data is not None and not isinstance(entry.data.content, bytes):
             self._doubtful.add(entry.key)
             self._files.place(entry.data, indexed=self._is_in_file(entry.key))
         row = row_of(entry)
-        number = self._connection.execute(PUT_ENTRY, row).get
+        number: int | None = self._connection.execute(PUT_ENTRY, row).get
         if number is None:
             self.remove_entry(entry.type, entry.key, entry.identity)
-            number = self._connection.execute(PUT_ENTRY, row).get
+            number = int(self._connection.execute(PUT_ENTRY, row).get)
         self._spaces.entry_came(entry, number)
+        return number
+
+    def hold(self, entry: StoredEntry) -> int:
+        """Keep a block that is only to be delivered elsewhere, and return its number.
+
+        ``entry`` has the type ``PROXIED`` and its digest as its identity; one that is held
+        already stays as it is. It goes with the last row of the queue that names it, so queue
+        one in the same unit of work.
+        """
+        if entry.type != PROXIED or entry.identity != entry.digest:
+            raise ValueError(f"not an entry to be held: {entry.type}")
+        return self.entry_number(entry.type, entry.key, entry.identity) or self.put_entry(entry)
 
     def remove_entry(self, type: str, key: BlockKey, identity: bytes = b"") -> bool:
         """Remove one entry with its data, and say whether it was there."""
-        number = self._connection.execute(
-            "SELECT id FROM entries WHERE type = ? AND key = ? AND identity = ?",
-            (type, key.raw, identity),
-        ).get
+        number = self.entry_number(type, key, identity)
         if number is None:
             return False
         self._remove(number)
@@ -276,9 +291,11 @@ class WriteView(ReadView):
     def _remove(self, number: int) -> int:
         """Remove the entry in a row; return how many data blocks it named."""
         named = self._spaces.entry_goes(number)
-        key, in_file = self._connection.execute(
-            "DELETE FROM entries WHERE id = ? RETURNING key, data IS NULL AND size > 0", (number,)
+        key, digest, in_file = self._connection.execute(
+            "DELETE FROM entries WHERE id = ? RETURNING key, digest, data IS NULL AND size > 0",
+            (number,),
         ).get
+        self.queue.entry_goes(number, digest)
         if in_file:
             self._doubtful.add(BlockKey(key))
         return named

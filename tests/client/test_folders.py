@@ -1,12 +1,13 @@
 """Filed mail: once each, private, and whole or not there."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.client.samples import AMY, DATE
 
-from sealmail_client.folders import Envelope, Folder, Folders, NoSuchMail, SignatureState
+from sealmail_client.folders import Envelope, Filed, Folder, Folders, NoSuchMail, SignatureState
 from sealmail_client.home_database import HomeDatabase
 from sealmail_protocol.keys import BlockKey
 
@@ -42,8 +43,10 @@ def packed(tmp_path: Path) -> Path:
 
 def test_a_mail_is_filed_once_and_read_as_it_was(folders: Folders, packed: Path) -> None:
     """Also one that names no recipient at all; nobody else can look into its directory."""
-    number = folders.file(ENVELOPE, packed, b"signature", DATE)
-    assert folders.file(ENVELOPE, packed, b"signature", DATE) == number
+    number = asyncio.run(folders.file(ENVELOPE, packed, b"signature", DATE)).number
+    assert asyncio.run(folders.file(ENVELOPE, packed, b"signature", DATE)) == Filed(
+        number, new=False
+    )
     (mail,) = folders.all(Folder.INBOX)
     assert mail.envelope == ENVELOPE
     assert mail.unread
@@ -60,8 +63,8 @@ def test_a_forgery_with_a_borrowed_signature_takes_nobodys_place(
 ) -> None:
     """It was there first, and the true mail is still filed."""
     forged = replace(ENVELOPE, signature=SignatureState.INVALID, remark="no")
-    first = folders.file(forged, packed, b"signature", DATE)
-    second = folders.file(ENVELOPE, packed, b"signature", DATE)
+    first = asyncio.run(folders.file(forged, packed, b"signature", DATE)).number
+    second = asyncio.run(folders.file(ENVELOPE, packed, b"signature", DATE)).number
     assert first != second
 
 
@@ -71,7 +74,7 @@ def test_files_of_a_program_that_died_are_replaced(
     """The row was not written, so the number is free."""
     (tmp_path / "mail" / "1").mkdir()
     (tmp_path / "mail" / "1" / "message.zip").write_bytes(b"half")
-    number = folders.file(ENVELOPE, packed, b"signature", DATE)
+    number = asyncio.run(folders.file(ENVELOPE, packed, b"signature", DATE)).number
     assert (number, folders.one(number).zip_file.read_bytes()) == (1, b"zip")
 
 

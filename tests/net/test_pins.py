@@ -9,7 +9,7 @@ from tests.net.small_server import AUTH_KEY, LOOPBACK, USERID, SmallServer, serv
 
 from sealmail_net.dialing import dial
 from sealmail_net.errors import PinChanged
-from sealmail_net.pins import MemoryPins, PinCheck, check_pin, delivery_way, direct_way
+from sealmail_net.pins import MemoryPins, PinCheck, check_pin, delivery_way, login_way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import StartTls
 
@@ -41,7 +41,7 @@ def test_a_first_connection_remembers_the_key(identity: Identity) -> None:
         async with serving(SmallServer(identity.context())) as (address, _):
             for _ in range(2):
                 async with await dial(address, LOOPBACK, pins, strict_pin=True):
-                    assert pins.pin_of(direct_way(address)) == identity.pin
+                    assert pins.pin_of(login_way(address)) == identity.pin
 
     asyncio.run(scene())
 
@@ -55,12 +55,12 @@ def test_a_changed_key_stops_a_strict_connection(
         pins = MemoryPins()
         server = SmallServer(identity.context())
         async with serving(server) as (address, _):
-            pins.remember(direct_way(address), other_identity.pin)
+            pins.remember(login_way(address), other_identity.pin)
             with pytest.raises(PinChanged, match="Ask its operator") as caught:
                 async with await dial(address, LOOPBACK, pins, strict_pin=True) as remote:
                     await remote.login(USERID, AUTH_KEY)
             assert (caught.value.old, caught.value.new) == (other_identity.pin, identity.pin)
-            assert pins.pin_of(direct_way(address)) == other_identity.pin
+            assert pins.pin_of(login_way(address)) == other_identity.pin
         assert server.events == [StartTls()]
 
     asyncio.run(scene())
@@ -75,11 +75,11 @@ def test_a_changed_key_does_not_stop_a_delivery(
         pins = MemoryPins()
         async with serving(SmallServer(identity.context())) as (address, _):
             pins.remember(delivery_way(address), other_identity.pin)
-            pins.remember(direct_way(address), other_identity.pin)
+            pins.remember(login_way(address), other_identity.pin)
             async with await dial(address, LOOPBACK, pins, strict_pin=False) as remote:
                 assert await remote.ping() == ""
             assert pins.pin_of(delivery_way(address)) == identity.pin
-            assert pins.pin_of(direct_way(address)) == other_identity.pin
+            assert pins.pin_of(login_way(address)) == other_identity.pin
         return address
 
     with caplog.at_level(logging.WARNING):

@@ -15,7 +15,7 @@ LOCKS = ["run", "test", "uv"]
 # Which parts of pyproject.toml each lock file covers: extras, then dependency groups.
 COVERS = {
     "run": (["server", "client"], ["build"]),
-    "test": (["server", "client"], ["build", "test"]),
+    "test": (["server", "client", "spark"], ["build", "test"]),
     "uv": ([], ["uv"]),
 }
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sealmail_pow import Difficulty
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.replies import (
     Accepted,
@@ -9,10 +10,14 @@ from sealmail_protocol.replies import (
     Pending,
     QueueRow,
     Refused,
+    Verdict,
+    demand_of,
     parse_verdict,
     refused,
     worst,
 )
+
+D = "0a" * 32
 
 
 def test_a_verdict_text_is_fit_for_a_line() -> None:
@@ -42,15 +47,34 @@ def test_a_bundle_is_as_good_as_its_worst_entry() -> None:
 
 
 @pytest.mark.parametrize(
+    ("verdict", "demand"),
+    [
+        (Pending(Difficulty(48, 2)), Difficulty(48, 2)),
+        (Pending(), None),
+        (Refused(Refusal.PRICE, "bd,53,2 is asked"), Difficulty(53, 2)),
+        (Refused(Refusal.PRICE, "too cheap"), None),
+        (Refused(Refusal.FULL, "bd,53,2 is asked"), None),
+        (Accepted(), None),
+    ],
+)
+def test_a_verdict_names_what_would_be_taken(verdict: Verdict, demand: Difficulty | None) -> None:
+    """By a pending block's price, or the first word of a refused one's text."""
+    assert demand_of(verdict) == demand
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "Block: x",
-        f"Block: {'0' * 40} data 0 waiting - 2026-05-01T10:00:00Z -",
-        f"Block: {'0' * 40} data ٣ waiting - 2026-05-01T10:00:00Z -",
-        f"Block: {'0' * 40} data 1 asleep - 2026-05-01T10:00:00Z -",
-        f"Block: {'0' * 40} data 1 waiting A 2026-05-01T10:00:00Z -",
-        f"Block: {'0' * 40} mail 1 waiting - 2026-05-01T10:00:00Z -",
-        f"Block: {'0' * 40} data 1 waiting - - -",
+        f"Block: {'0' * 40} data 0 waiting - 2026-05-01T10:00:00Z - {D}",
+        f"Block: {'0' * 40} data ٣ waiting - 2026-05-01T10:00:00Z - {D}",
+        f"Block: {'0' * 40} data 1 asleep - 2026-05-01T10:00:00Z - {D}",
+        f"Block: {'0' * 40} data 1 waiting A 2026-05-01T10:00:00Z - {D}",
+        f"Block: {'0' * 40} mail 1 waiting - 2026-05-01T10:00:00Z - {D}",
+        f"Block: {'0' * 40} data 1 waiting - - - {D}",
+        f"Block: {'0' * 40} data 1 waiting - 2026-05-01T10:00:00Z -",
+        f"Block: {'0' * 40} data 1 waiting - 2026-05-01T10:00:00Z - {D.upper()}",
+        f"Block: {'0' * 40} data 1 waiting - 2026-05-01T10:00:00Z - {D} cheap",
     ],
 )
 def test_what_is_no_queue_row_is_refused(line: str) -> None:

@@ -19,6 +19,7 @@ from tests.store.samples import (
 
 from sealmail_protocol.keys import data_key
 from sealmail_store import BlockStore, NewerSchema, NotAStore, StoreLocked, StoreMissing
+from sealmail_store.schema import STEPS, open_writer
 
 
 async def _nothing(store: BlockStore) -> None:
@@ -55,13 +56,26 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     before = index.read_bytes()
     with pytest.raises(
-        NewerSchema, match="has schema 99, this version knows 1; upgrade"
+        NewerSchema, match="has schema 99, this version knows 3; upgrade"
     ) as caught:
         BlockStore.open(tmp_path)
-    assert (caught.value.found, caught.value.known) == (99, 1)
+    assert (caught.value.found, caught.value.known) == (99, 3)
     assert index.read_bytes() == before
     with pytest.raises(NewerSchema):
         BlockStore.open(tmp_path)
+
+
+def test_a_store_of_the_first_schema_gains_a_queue(tmp_path: Path) -> None:
+    """What it held is there still, and the old index beside it."""
+
+    async def look(store: BlockStore) -> None:
+        assert await store.read(lambda view: view.setting("remembered")) == "yes"
+        assert await store.read(lambda view: view.queue.next_due("replicate")) is None
+
+    with closing(open_writer(tmp_path / "index.sqlite", STEPS[:1])) as connection:
+        connection.execute("INSERT INTO settings VALUES ('remembered', 'yes')")
+    in_store(tmp_path, look)
+    assert (tmp_path / "index.sqlite.schema-1").is_file()
 
 
 @pytest.mark.parametrize("foreign", ["text", "database"])

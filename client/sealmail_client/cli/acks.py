@@ -22,5 +22,4 @@ def acks(context: click.Context, as_json: bool) -> None:
 
 
 async def _ask(desk: Desk) -> None:
-    async with desk.servers.home() as peer:
-        await look_for_acknowledgments(desk, peer)
+    await desk.servers.at_home(lambda peer: look_for_acknowledgments(desk, peer))

@@ -19,6 +19,7 @@ from sealmail_client.desk import Desk
 from sealmail_client.folders import FiledMail
 from sealmail_client.inbox import ArrivingMessage, Step
 from sealmail_client.passphrases import ask_passphrase
+from sealmail_client.posting import Peer
 from sealmail_client.presence import stay_findable
 from sealmail_client.profile import ProfileInUse
 from sealmail_client.receiving import Arrivals, Receiver
@@ -132,17 +133,22 @@ def _watch(context: click.Context, order: _Order, interval: timedelta) -> None:
 
 
 async def _fetch(desk: Desk, everything: bool, numbers: tuple[int, ...]) -> Arrivals:
+    receiver = Receiver(desk)
+
+    async def errand(peer: Peer) -> Arrivals:
+        doubts = await stay_findable(desk, peer)
+        arrivals = await receiver.visit(peer, everything=everything, wanted=numbers)
+        await look_for_acknowledgments(desk, peer)
+        return replace(arrivals, doubts=doubts + arrivals.doubts)
+
     try:
-        async with desk.servers.home() as peer:
-            doubts = await stay_findable(desk, peer)
-            arrivals = await Receiver(desk).visit(peer, everything=everything, wanted=numbers)
-            await look_for_acknowledgments(desk, peer)
+        arrivals = await desk.servers.at_home(errand)
     except NetworkError:
         # Others' servers may be up when the own one is not.
         await Sender(desk).work()
         raise
     await Sender(desk).work()
-    return replace(arrivals, doubts=doubts + arrivals.doubts)
+    return arrivals
 
 
 def _rows(arrivals: Arrivals, filed: tuple[FiledMail, ...]) -> dict[str, object]:

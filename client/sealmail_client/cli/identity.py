@@ -12,6 +12,7 @@ from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotat
 from sealmail_client.cli.program import Start, desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.settling import invitation_argument, settle, settling_options
 from sealmail_client.cli.values import AUTH_KEY, PRICE, SERVER
+from sealmail_client.cli.ways_out import tell_ways_out, ways_out, ways_out_options
 from sealmail_client.creation import import_identity
 from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.errors import BadKey
@@ -116,6 +117,13 @@ def remove(context: click.Context, address: str) -> None:
     help="Over how many mailboxes your mail is spread.",
 )
 @click.option(
+    "--server",
+    "servers",
+    type=SERVER,
+    multiple=True,
+    help="Your home: the servers of its group, all of them, the one to ask first in front.",
+)
+@click.option(
     "--old-server",
     type=SERVER,
     help="A server that correspondents may still ask for you; needs --old-auth-key.",
@@ -160,11 +168,14 @@ def remove(context: click.Context, address: str) -> None:
 @click.option(
     "--pad/--no-pad", default=None, help="Fill mail up, so that its size tells less, or do not."
 )
+@ways_out_options
 @click.pass_context
 def set_terms(
     context: click.Context,
+    /,
     price: Difficulty | None,
     mailboxes: int | None,
+    servers: tuple[ServerAddress, ...],
     old_server: ServerAddress | None,
     old_auth_key: AuthKey | None,
     no_old_server: bool,
@@ -175,6 +186,7 @@ def set_terms(
     throttle: int | None,
     delay: int | None,
     pad: bool | None,
+    **ways: Any,
 ) -> None:
     """Change what strangers pay, where you are published, and how your mail leaves.
 
@@ -189,15 +201,22 @@ def set_terms(
             settings = replace(settings, price=price)
         if mailboxes is not None:
             settings = replace(settings, mailboxes=numbered_mailboxes(mailboxes))
+        if servers:
+            settings = replace(settings, transport=_group(settings.transport, servers))
         old = _further(desk, Place.OLD, old_server, old_auth_key, no_old_server)
         pub = _further(desk, Place.PUB, pub_server, pub_auth_key, no_pub_server)
         settings = replace(settings, old_transport=old, pub_transport=pub)
         if private_targets is not None:
             settings = replace(settings, allow_private_targets=private_targets)
-        habits = {"throttle_kib": throttle, "delay_minutes": delay, "pad_sizes": pad}
+        habits = {
+            "throttle_kib": throttle,
+            "delay_minutes": delay,
+            "pad_sizes": pad,
+            "connecting": ways_out(ways, settings.connecting),
+        }
         settings = _with_habits(settings, habits)
         if settings == desk.settings:
-            raise click.UsageError("nothing to change: --price, --mailboxes, --old-server, ...")
+            raise click.UsageError("nothing to change: --price, --mailboxes, --server, ...")
         private = settings == _with_habits(desk.settings, habits)
         desk.change(settings)
         if not private:
@@ -212,6 +231,16 @@ def _with_habits(settings: Settings, habits: dict[str, Any]) -> Settings:
         return replace(settings, **said)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def _group(held: Transport, servers: tuple[ServerAddress, ...]) -> Transport:
+    """Return the home group that is to be: it keeps a server, so that no mail is left behind."""
+    if not set(servers) & set(held.servers):
+        raise click.BadParameter(f"one of them must be of {held}", param_hint="--server")
+    try:
+        return Transport.parse(str(Transport(tuple(dict.fromkeys(servers)))))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--server") from None
 
 
 def _further(
@@ -249,6 +278,7 @@ def _tell_terms(settings: Settings) -> None:
         click.echo(f"mail is held back for up to {settings.delay_minutes} minutes")
     if settings.pad_sizes:
         click.echo("mail is filled up to hide its size")
+    tell_ways_out(settings.connecting)
 
 
 def _row(member: Member, chosen: bool) -> dict[str, object]:

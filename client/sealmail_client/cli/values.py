@@ -14,6 +14,9 @@ from sealmail_protocol.keys import KeyId
 
 T = TypeVar("T")
 
+# What takes an address away again.
+NONE = "none"
+
 
 class Parsed(click.ParamType[T], Generic[T]):
     """A value that ``parse`` reads; what it refuses with ``ValueError`` is told to the user."""
@@ -49,6 +52,15 @@ def _who(text: str) -> str | KeyId:
     return normal_address(text) if "@" in text else _key_id(text)
 
 
+def _proxy(text: str) -> ServerAddress | str:
+    if text.lower() == NONE:
+        return NONE
+    address = ServerAddress.parse(text)
+    if address.literal is None:
+        raise ValueError(f"{text!r} is not IP:PORT: a name would have to be looked up")
+    return address
+
+
 ADDRESS = Parsed("ADDRESS", normal_address)
 SERVER = Parsed("HOST:PORT", ServerAddress.parse)
 PRICE = Parsed("PRICE", parse_price)
@@ -57,3 +69,4 @@ INVITATION = Parsed("CODE", Invitation.parse)
 KEY_ID = Parsed("KEYID", _key_id)
 WHO: Parsed[str | KeyId] = Parsed("ADDRESS|KEYID", _who)
 PIN = Parsed("PIN", _pin)
+PROXY: Parsed[ServerAddress | str] = Parsed("IP:PORT|none", _proxy)

@@ -1,0 +1,82 @@
+"""One stored block as a row, and what its content says of itself: the facts that jobs work on.
+
+Plain values: whoever audits without Spark uses the same ones.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+
+class StoredRow(NamedTuple):
+    """One entry of a store; ``data`` is a path where a file keeps the bytes.
+
+    ``seen`` is the latest moment that its store knew of: the audit's present. ``certificate``
+    is the announcement of the key that signed a claim.
+    """
+
+    store: str
+    seen: int
+    type: str
+    key: bytes
+    identity: bytes
+    date: int
+    size: int
+    stamp_bits: int
+    digest: bytes
+    revoked: bool
+    holder: bytes
+    paid: bool
+    header: bytes
+    data: bytes | Path | None
+    certificate: bytes | None
+
+
+class Problem(NamedTuple):
+    """What is wrong with a block: a code of ``findings`` and the evidence."""
+
+    code: str
+    detail: str
+
+
+@dataclass(slots=True)
+class AnnouncedKey:
+    """What a key-announcement says; the last four only where certificates are read."""
+
+    user_id: str
+    price_bits: int
+    price_nonces: int
+    networks: tuple[str, ...]
+    mailboxes: int
+    expires: datetime
+    algorithm: str
+    bits: int
+    created: datetime | None
+    read: bool = False
+    key_expires: datetime | None = None
+    can_encrypt: bool | None = None
+    old_self_signature: bool | None = None
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the content of one block says, and what is wrong with it.
+
+    ``bits`` is what its stamp is worth; ``nonce_height`` the highest nonce of a stamp that was
+    searched by counting, which tells how many were tried. ``stamp`` is the same for entries
+    that one stamp paid for. ``signature`` is ``good``, ``bad``,
+    ``no key``, ``undecided`` or ``left out``.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    bits: int | None = None
+    nonces: int | None = None
+    nonce_height: int | None = None
+    stamp: bytes | None = None
+    stamped_date: datetime | None = None
+    tokened: bool | None = None
+    named: tuple[bytes, ...] | None = None
+    address: str | None = None
+    announced: AnnouncedKey | None = None
+    signature: str | None = None

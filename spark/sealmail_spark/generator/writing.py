@@ -1,0 +1,77 @@
+"""Generated entries into a real store, in units of work as large as its writer likes them."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+from sealmail_store import INLINE_LIMIT, BlockData, BlockStore, StoredEntry, WriteView
+
+_AT_ONCE = 500
+
+
+def write_store(directory: Path, entries: Iterable[StoredEntry], now: datetime) -> int:
+    """Put entries into the store in ``directory``, made where missing; return how many.
+
+    ``now`` becomes the latest time that the store has seen.
+    """
+
+    async def write() -> int:
+        written = 0
+        async with BlockStore.open(directory, create=True) as store:
+            for part in _parts(iter(entries)):
+                filed = [_in_file(store, entry) for entry in part]
+                await store.write(lambda view, part=filed: _put(view, part))  # type: ignore[misc]
+                written += len(part)
+            await store.write(lambda view: view.note_time(now))
+        return written
+
+    return asyncio.run(write())
+
+
+def copy_store(directory: Path, target: Path) -> None:
+    """Make a partner's copy of a store."""
+
+    async def copy() -> None:
+        async with BlockStore.open(directory) as store:
+            await store.backup(target)
+
+    asyncio.run(copy())
+
+
+def remove_entries(directory: Path, entries: Iterable[StoredEntry]) -> None:
+    """Remove entries from a store."""
+    gone = list(entries)
+
+    def remove(view: WriteView) -> None:
+        for entry in gone:
+            view.remove_entry(entry.type, entry.key, entry.identity)
+
+    async def write() -> None:
+        async with BlockStore.open(directory) as store:
+            await store.write(remove)
+
+    asyncio.run(write())
+
+
+def _put(view: WriteView, entries: list[StoredEntry]) -> None:
+    for entry in entries:
+        view.put_entry(entry)
+
+
+def _parts(entries: Iterator[StoredEntry]) -> Iterator[list[StoredEntry]]:
+    while part := list(islice(entries, _AT_ONCE)):
+        yield part
+
+
+def _in_file(store: BlockStore, entry: StoredEntry) -> StoredEntry:
+    """Give large data to a file, as a server does."""
+    data = entry.data
+    if data is None or not isinstance(data.content, bytes) or data.size <= INLINE_LIMIT:
+        return entry
+    spool = store.spool()
+    spool.write(data.content)
+    spooled = spool.finish()
+    return replace(entry, data=BlockData(data.key, data.size, spooled.content))

@@ -1,0 +1,1 @@
+"""The audits: each a pure step from data frames to findings and figures."""

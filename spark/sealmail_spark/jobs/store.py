@@ -1,0 +1,45 @@
+"""Every block by itself: is it what it says it is.
+
+Tallies come from their reader, which examined the blocks; what is left is to list and to sum.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sealmail_spark.codes import CODES
+from sealmail_spark.findings import as_figures, as_findings, figures_of, findings_by
+
+JOB = "store"
+_CODES = [code for code, row in CODES.items() if row.job == JOB]
+
+
+def store_findings(tallies: DataFrame) -> DataFrame:
+    """Return what is wrong with single blocks."""
+    problems = tallies.where(F.col("code").isNotNull())
+    return as_findings(problems.select(*findings_by(F.col("code"), F.col("detail"), _CODES)))
+
+
+def store_figures(tallies: DataFrame) -> DataFrame:
+    """Return how many blocks and bytes there are, by type, level, age, size and signature."""
+    kind, blocks = F.col("type"), F.col("blocks")
+    size = F.when(kind == "data", F.pow(F.lit(2), F.col("power")).cast("long"))
+    return as_figures(
+        figures_of(
+            tallies.where(F.col("code").isNull()),
+            JOB,
+            [
+                ("blocks", kind, blocks),
+                ("bytes", kind, F.col("bytes")),
+                ("level", _by_type("bits"), blocks),
+                ("age", _by_type("day"), blocks),
+                ("size", size, blocks),
+                ("signature", _by_type("signature"), blocks),
+            ],
+        )
+    )
+
+
+def _by_type(column: str) -> Column:
+    """Group by type and a column; nothing where the column has no value."""
+    named = F.concat_ws(" ", F.col("type"), F.col(column))
+    return F.when(F.col(column).isNotNull(), named)

@@ -1,0 +1,146 @@
+"""What an audit reads: live stores, backups and exports, all as the same tables."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sealmail_spark.batches import CHECKED_COLUMNS, arrow_schema, facts_batch, rows_of_batch
+from sealmail_spark.checking import HASHED, checks_for
+from sealmail_spark.export_mark import EXPORTED_BLOCKS, is_export, read_mark
+from sealmail_spark.schemas import FACTS, TALLIES
+from sealmail_spark.source import FORMAT
+from sealmail_spark.store_files import StoreFolder, UnreadableStore, find_stores
+from sealmail_spark.tallies import tally_batches
+
+Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How thoroughly to look: the share of signatures to verify, and whether to read keys."""
+
+    signatures: float = 0.0
+    certificates: bool = False
+    seen: int | None = None
+    rows: int | None = None
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options of the data source that say so."""
+        told: dict[str, str | None] = {
+            "signatures": str(self.signatures),
+            "certificates": str(self.certificates).lower(),
+            "seen": None if self.seen is None else str(self.seen),
+            "rows": None if self.rows is None else str(self.rows),
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+class Tables:
+    """The tables of some stores, or of an export of them."""
+
+    def __init__(self, spark: SparkSession, paths: Sequence[Path], wish: Wish) -> None:
+        self.spark = spark
+        self.wish = wish
+        exports = [path for path in paths if is_export(path)]
+        if exports and len(paths) > 1:
+            raise UnreadableStore(exports[0], "an export is audited alone, not beside others")
+        self._export = exports[0] if exports else None
+        self.stores = () if exports else name_stores(paths)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the stores."""
+        if self._export is not None:
+            return tuple(read_mark(self._export))
+        return tuple(store.name for store in self.stores)
+
+    def tallies(self) -> DataFrame:
+        """Return examined blocks, summed up, and their problems."""
+        if self._export is None:
+            return self._reader((), self.wish).option("view", "tallies").load()
+        tally = _tallying(self.wish.options)
+        return self._exported(()).select(*CHECKED_COLUMNS).mapInArrow(tally, TALLIES)
+
+    def facts(
+        self, columns: Sequence[str], types: Sequence[str] = (), wish: Wish | None = None
+    ) -> DataFrame:
+        """Return some columns of the facts of all blocks, or of those of some types."""
+        wished = wish or self.wish
+        if self._export is None:
+            reader = self._reader(types, wished).option("view", "facts")
+            return reader.option("columns", ",".join(columns)).load()
+        blocks = self._exported(types)
+        if HASHED.isdisjoint(columns):
+            blocks = blocks.withColumn("data", F.lit(None).cast("binary"))
+        schema = StructType([FACTS[name] for name in columns])
+        examine = _examining(wished.options, schema)
+        return blocks.select(*CHECKED_COLUMNS).mapInArrow(examine, schema)
+
+    def blocks(
+        self,
+        columns: Sequence[str],
+        types: Sequence[str] = (),
+        after: Mapping[str, int] | None = None,
+    ) -> DataFrame:
+        """Return some columns of blocks as they are, without looking into them.
+
+        ``after`` leaves out rows up to a number, by store; an export has none.
+        """
+        if self._export is not None:
+            return self._exported(types).select(*columns)
+        reader = self._reader(types, self.wish).option("after", json.dumps(after or {}))
+        return reader.option("columns", ",".join(columns)).load()
+
+    def _reader(self, types: Sequence[str], wish: Wish) -> DataFrameReader:
+        listed = {store.name: str(store.directory) for store in self.stores}
+        reader = self.spark.read.format(FORMAT).options(**wish.options)
+        return reader.option("stores", json.dumps(listed)).option("types", ",".join(types))
+
+    def _exported(self, types: Sequence[str]) -> DataFrame:
+        """Return the blocks of the export, each with the last time its store was seen at."""
+        if self._export is None:
+            raise ValueError("not an export")
+        blocks = self.spark.read.parquet(str(self._export / EXPORTED_BLOCKS))
+        seen = F.lit(self.wish.seen)
+        for name, reached in read_mark(self._export).items():
+            last = F.lit(self.wish.seen or reached.seen)
+            seen = F.when(F.col("store") == name, last).otherwise(seen)
+        found = blocks.withColumn("seen", F.timestamp_seconds(seen))
+        return found.where(F.col("type").isin(*types)) if types else found
+
+
+def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
+    """Find the stores below all paths; those of one name are told apart by their paths."""
+    found = [(path, store) for path in paths for store in find_stores(path)]
+    names = [store.name for _, store in found]
+    return tuple(
+        store
+        if names.count(store.name) == 1
+        else StoreFolder(str(store.directory), store.directory)
+        for _, store in found
+    )
+
+
+def _tallying(options: dict[str, str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def tally(batches: Batches) -> Iterator[pa.RecordBatch]:
+        return tally_batches(map(rows_of_batch, batches), checks_for(options))
+
+    return tally
+
+
+def _examining(
+    options: dict[str, str], schema: StructType
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def examine(batches: Batches) -> Iterator[pa.RecordBatch]:
+        checks, columns = checks_for(options, schema.names), arrow_schema(schema)
+        for batch in batches:
+            rows = rows_of_batch(batch)
+            yield facts_batch(rows, checks.examine(rows), columns)
+
+    return examine
