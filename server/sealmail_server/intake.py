@@ -32,9 +32,17 @@ from sealmail_server.admission import (
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
+from sealmail_server.quotas import Arriving
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
-from sealmail_store import BlockStore, StoredEntry, StoreError, WaitingEntry, WriteView
+from sealmail_store import (
+    WAITING_PAGE,
+    BlockStore,
+    StoredEntry,
+    StoreError,
+    WaitingEntry,
+    WriteView,
+)
 from sealmail_store import Verdict as StoredVerdict
 from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
@@ -94,6 +102,10 @@ class Intake:
         self._clock = clock
         self._limits = limits or Limits()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._arriving = Arriving()
+        # Whom more waits for than was judged at once, and the place to go on.
+        self._left_waiting: dict[bytes, int] = {}
+        self._more_waits = asyncio.Event()
 
     async def take_text(self, key: BlockKey, lines: _Lines, visitor: Visitor) -> Verdict:
         """Take a text body, entry by entry; the verdict is that of its worst entry."""
@@ -159,18 +171,40 @@ class Intake:
     async def judge_waiting(self, userid: str) -> int:
         """Judge again what waits for ``userid``, whose account, price or key has come.
 
-        Return how many entries no longer wait.
+        Return how many entries no longer wait. What is more than a page is left to
+        ``judge_the_rest``, so that nobody has to wait for it.
         """
         try:
             awaits = bytes.fromhex(userid)
         except ValueError:
             return 0
-        judged, place, page = 0, 0, await self._waiting(awaits, 0)
-        while page[1]:
-            place, entries = page
-            judged += await self._judge_page(entries)
-            page = await self._waiting(awaits, place)
+        place, page = await self._waiting(awaits, 0)
+        judged = await self._judge_page(page)
+        if len(page) >= WAITING_PAGE:
+            self._left_waiting[awaits] = place
+            self._more_waits.set()
         return judged
+
+    async def judge_the_rest(self) -> None:
+        """Judge page by page what was left waiting, until cancelled."""
+        while True:
+            await self._more_waits.wait()
+            self._more_waits.clear()
+            while self._left_waiting:
+                # One page of each in turn: nobody's crowd keeps the others waiting.
+                awaits = next(iter(self._left_waiting))
+                await self._judge_next_page(awaits, self._left_waiting.pop(awaits))
+                await asyncio.sleep(0)
+
+    async def _judge_next_page(self, awaits: bytes, after: int) -> None:
+        try:
+            place, page = await self._waiting(awaits, after)
+            await self._judge_page(page)
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for %s is judged at the next start: %s", awaits.hex(), error)
+            return
+        if len(page) >= WAITING_PAGE:
+            self._left_waiting.setdefault(awaits, place)
 
     async def judge_all_waiting(self) -> int:
         """Judge again all that waits: a stop may have come between an arrival and its judging."""
@@ -190,7 +224,14 @@ class Intake:
 
     def _receive(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> DataIntake:
         return DataIntake(
-            self._store, key, lines, arrival, self._clock, self._limits, self.remember_refusal
+            self._store,
+            key,
+            lines,
+            arrival,
+            self._clock,
+            self._limits,
+            self._arriving,
+            self.remember_refusal,
         )
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
@@ -232,8 +273,15 @@ class Intake:
                 error = InvalidBlock(verdict.code, verdict.text)
                 self.remember_refusal(entry.digest, error)
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
-                await self.judge_waiting(entry.candidate.key.hex)
+                await self._judge_for(entry.candidate.key.hex)
         return verdicts
+
+    async def _judge_for(self, userid: str) -> None:
+        """Judge what waits for a key that was accepted, which stands whatever comes of it."""
+        try:
+            await self.judge_waiting(userid)
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for %s is judged at the next start: %s", userid, error)
 
     async def _verified(self, entry: _Entry) -> _Entry:
         """Verify a signed block, off the loop; the others pass."""
@@ -301,6 +349,8 @@ class Intake:
 
     async def _judge_page(self, page: tuple[WaitingEntry, ...]) -> int:
         """Decide anew about a page in one unit of work: strangers can let thousands wait."""
+        if not page:
+            return 0
         judged = []
         for waiting in page:
             arrival = arrival_of(waiting)

@@ -193,6 +193,7 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
             asyncio.create_task(self.office.run()),
         ]
