@@ -227,6 +227,10 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         secured.set_write_buffer_limits(MAX_UNSENT)
         self.conversation.tls_started()
 
+    async def wait_gone(self) -> None:
+        """Return when the connection is gone, whoever ended it."""
+        await self._gone.wait()
+
     @property
     def stands(self) -> bool:
         """Return whether nothing has ended the connection, on either side."""

@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.pipeline import Pipeline
 from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
@@ -226,6 +227,19 @@ class RemoteServer:
     def stands(self) -> bool:
         """Return whether the connection is open, as far as is known here."""
         return self._link.stands
+
+    @asynccontextmanager
+    async def pipeline(self, window: int) -> AsyncIterator[Pipeline]:
+        """Have the connection for commands of which up to ``window`` are in flight at once.
+
+        Whatever is owed when the context ends is given up, and the connection with it.
+        """
+        async with self._turn:
+            pipeline = Pipeline(self.address, self._link, window)
+            try:
+                yield pipeline
+            finally:
+                await pipeline.close()
 
     async def hang_up(self) -> None:
         """Cut the connection."""

@@ -20,6 +20,7 @@ from sealmail_protocol.validity import check_stamp
 from sealmail_server.admission import Decision, admit_data
 from sealmail_server.candidates import Arrival, examine_data
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
 from sealmail_server.quotas import Arriving, check_data_room
 from sealmail_store import (
     INLINE_LIMIT,
@@ -58,6 +59,7 @@ class DataIntake:
         limits: Limits,
         arriving: Arriving,
         remember_refusal: Callable[[bytes, InvalidBlock], Verdict],
+        partnership: Partnership,
     ) -> None:
         self._store = store
         self._key = key
@@ -67,6 +69,7 @@ class DataIntake:
         self._arriving = arriving
         self._counted = 0
         self._remember_refusal = remember_refusal
+        self._partnership = partnership
         body = b"".join(line + b"\r\n" for line in lines)
         self._digest = hashlib.sha256(body + key.raw).digest()
         self._under_way: asyncio.Future[None] | None = None
@@ -164,8 +167,12 @@ class DataIntake:
             entry = taking.entry(self._key, self._arrival)
         else:
             entry = await asyncio.to_thread(taking.entry, self._key, self._arrival)
-        given = Decision(self._arrival, self._clock(), self._limits)
-        return await self._store.write(lambda view: admit(view, entry, given))
+        given = Decision(self._arrival, self._clock(), self._limits, self._partnership)
+        verdict = await self._store.write(lambda view: admit(view, entry, given))
+        if not self._arrival.replicated:
+            self._partnership.wake()
+            await self._partnership.has_all((entry.digest,))
+        return verdict
 
 
 class _Taking:

@@ -19,7 +19,11 @@ from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.policy import HARD_TEXT_BODY, SMALLEST_ANNOUNCEMENT
+from sealmail_protocol.policy import (
+    HARD_TEXT_BODY,
+    MAX_FUTURE_REPLICATED,
+    SMALLEST_ANNOUNCEMENT,
+)
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
 from sealmail_server.admission import (
     VERDICT_KEPT,
@@ -32,6 +36,7 @@ from sealmail_server.admission import (
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
 from sealmail_server.quotas import Arriving
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
@@ -96,11 +101,13 @@ class Intake:
         verifier: VerifierPool,
         clock: Callable[[], datetime],
         limits: Limits | None = None,
+        partnership: Partnership | None = None,
     ) -> None:
         self._store = store
         self._verifier = verifier
         self._clock = clock
         self._limits = limits or Limits()
+        self._partnership = partnership or Partnership()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
         self._arriving = Arriving()
         # Whom more waits for than was judged at once, and the place to go on.
@@ -135,21 +142,24 @@ class Intake:
     async def take_held(self, entry: StoredEntry, visitor: Visitor) -> Verdict:
         """Take a data block whose bytes are here already, held for delivery."""
         arrival = Arrival.stored(visitor)
-        given = Decision(arrival, self._clock(), self._limits)
+        given = self._given(arrival)
         entry = replace(
             entry, type=BlockType.DATA, identity=b"", poster=arrival.poster, source=arrival.source
         )
         try:
-            return await self._store.write(lambda view: admit_data(view, entry, given))
+            verdict = await self._store.write(lambda view: admit_data(view, entry, given))
         except InvalidBlock as error:
             return self.remember_refusal(entry.digest, error)
+        await self._told((entry.digest,))
+        return verdict
 
     async def drop(self, key: BlockKey, digest: bytes, visitor: Visitor) -> bool:
         """Remove an entry of the visitor's own mailbox for good; ``False`` if there is none."""
         owner = visitor.key_id if visitor.confirmed else None
         if owner is None:
             return False
-        until = self._clock() + TOMBSTONE_KEPT
+        now = self._clock()
+        until = now + TOMBSTONE_KEPT
 
         def remove(view: WriteView) -> bool:
             entry = view.announcement_by_digest(key, digest)
@@ -157,16 +167,34 @@ class Intake:
                 return False
             view.remove_entry(entry.type, entry.key, entry.identity)
             view.bury(key, digest, entry.identity, until)
+            self._partnership.tell_drop(view, key, digest, until, now)
             return True
 
-        return await self._store.write(remove)
+        removed = await self._store.write(remove)
+        await self._told((digest,))
+        return removed
+
+    async def take_tombstone(self, key: BlockKey, digest: bytes, until: datetime) -> None:
+        """Remove for good what its owner has dropped at the partner."""
+        until = min(until, self._clock() + TOMBSTONE_KEPT + MAX_FUTURE_REPLICATED)
+
+        def remove(view: WriteView) -> None:
+            entry = view.announcement_by_digest(key, digest)
+            if entry is not None:
+                view.remove_entry(entry.type, entry.key, entry.identity)
+            view.bury(key, digest, b"" if entry is None else entry.identity, until)
+
+        await self._store.write(remove)
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Return what became of the block with this canonical digest."""
         stored = await self._store.read(lambda view: view.verdict(digest))
-        if stored is not None and stored.kept_until >= self._clock():
-            return parse_verdict(stored.text)
-        return self._refusals.get(digest)
+        if stored is None or stored.kept_until < self._clock():
+            return self._refusals.get(digest)
+        verdict = parse_verdict(stored.text)
+        if isinstance(verdict, Accepted) and await self._partnership.lacks(digest):
+            return Accepted(degraded=True)
+        return verdict
 
     async def judge_waiting(self, userid: str) -> int:
         """Judge again what waits for ``userid``, whose account, price or key has come.
@@ -232,7 +260,16 @@ class Intake:
             self._limits,
             self._arriving,
             self.remember_refusal,
+            self._partnership,
         )
+
+    def _given(self, arrival: Arrival) -> Decision:
+        return Decision(arrival, self._clock(), self._limits, self._partnership)
+
+    async def _told(self, digests: Sequence[bytes]) -> None:
+        """Let the partner be told, before DONE is said if it is to be."""
+        self._partnership.wake()
+        await self._partnership.has_all(digests)
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
         entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
@@ -274,6 +311,11 @@ class Intake:
                 self.remember_refusal(entry.digest, error)
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
                 await self._judge_for(entry.candidate.key.hex)
+        if not arrival.replicated:
+            stored = zip(entries, verdicts, strict=True)
+            await self._told(
+                [entry.digest for entry, each in stored if isinstance(each, Accepted)]
+            )
         return verdicts
 
     async def _judge_for(self, userid: str) -> None:
@@ -316,7 +358,7 @@ class Intake:
 
     async def _commit(self, entries: Sequence[_Entry], arrival: Arrival) -> list[Verdict]:
         """Decide and store in one unit of work; one that breaks it is refused by itself."""
-        given = Decision(arrival, self._clock(), self._limits)
+        given = self._given(arrival)
         if not any(entry.refusal is None for entry in entries):
             return [_refusal(entry.refusal) for entry in entries if entry.refusal is not None]
         try:
@@ -339,7 +381,7 @@ class Intake:
             entry = await self._verified(entry)
             if entry.refusal is not None:
                 return _refusal(entry.refusal)
-            given = Decision(arrival, self._clock(), self._limits)
+            given = self._given(arrival)
             with suppress(StaleCertificate):
                 return await self._store.write(partial(_decide, entry=entry, given=given))
         raise Undecided("the key of a claim does not stay the same")
@@ -355,7 +397,7 @@ class Intake:
         for waiting in page:
             arrival = arrival_of(waiting)
             [entry] = await self._examine(waiting.key, [lines_of(waiting)], arrival)
-            given = Decision(arrival, self._clock(), self._limits)
+            given = self._given(arrival)
             judged.append((waiting, await self._verified(entry), given))
 
         def judge(view: WriteView) -> int:
@@ -365,7 +407,9 @@ class Intake:
             )
 
         try:
-            return await self._store.write(judge)
+            closed = await self._store.write(judge)
+            self._partnership.wake()
+            return closed
         except StoreError:
             raise
         except Exception:  # one entry broke it: each is decided by itself

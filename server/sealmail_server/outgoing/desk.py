@@ -1,6 +1,5 @@
 """What users and the operator are told of the queue, and what the operator may do with it."""
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -9,6 +8,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import wire_row
+from sealmail_server.outgoing.telling import Teller
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView, WriteView
 
 _PAGE = 500
@@ -19,11 +19,9 @@ DROPPED = "dropped"
 class QueueDesk:
     """Shows rows; with a ``postman`` changes reach him at once, without one they wait for him."""
 
-    def __init__(
-        self, store: BlockStore, clock: Callable[[], datetime], postman: Postman | None = None
-    ) -> None:
+    def __init__(self, store: BlockStore, teller: Teller, postman: Postman | None = None) -> None:
         self._store = store
-        self._clock = clock
+        self._teller = teller
         self._postman = postman
 
     async def told(self, owner: str, since: datetime | None) -> tuple[str, ...]:
@@ -55,17 +53,13 @@ class QueueDesk:
                 view.queue.hasten(each)
 
         await self._store.write(hasten)
-        for each in numbers:
-            if self._postman is not None:
-                self._postman.hasten(each)
+        if self._postman is not None:
+            self._postman.hasten(numbers)
         return len(numbers)
 
     async def drop(self, number: int) -> bool:
         """Give a waiting row up: its sender finds a dead letter."""
-        now = self._clock()
-        dropped = await self._store.write(
-            lambda view: view.queue.settle(number, QueueState.GIVEN_UP, DROPPED, now)
-        )
+        dropped = await self._teller.settled(number, QueueState.GIVEN_UP, DROPPED)
         if dropped and self._postman is not None:
             self._postman.book.forget(number)
         return dropped
