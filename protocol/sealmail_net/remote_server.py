@@ -27,6 +27,7 @@ from sealmail_protocol.bodies import (
     BodyEvent,
     DataChunk,
     DataStarted,
+    Room,
     TextBody,
 )
 from sealmail_protocol.commands import (
@@ -107,6 +108,10 @@ class RemoteServer:
             await self.quit()
         else:
             await self.hang_up()
+
+    def bound_answers(self, room: Room) -> None:
+        """Keep no more of an answer to a GET than there is room for, else ``BadAnswer``."""
+        self._link.conversation.room = room
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""

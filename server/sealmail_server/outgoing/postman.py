@@ -21,11 +21,11 @@ from sealmail_server.outgoing.carrier import Admit, Carrier, Dialer
 from sealmail_server.outgoing.courier import EXPIRED, INTERNAL, GivenUp, code_of
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.row_book import RowBook
-from sealmail_server.outgoing.rows import waiting_of
+from sealmail_server.outgoing.rows import GIVEN_UP_AFTER, waiting_of
 from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
 from sealmail_server.outgoing.targets import TargetRules
 from sealmail_server.outgoing.telling import Teller
-from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError
+from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError, WriteView
 from sealmail_store import QueueState as StoredState
 
 _log = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ _OF_ONE_BAG = 4
 _TICK = timedelta(seconds=1)
 _SWEEP_EVERY = timedelta(minutes=1)
 _PROBES_AT_ONCE = 32
+# The owner gives a row up sooner than that, and says so.
+_COPIES_KEPT = GIVEN_UP_AFTER + timedelta(days=1)
 DEAD_LETTERS_KEPT = timedelta(days=14)
 _SLICE = 200
 _PAGE = 500
@@ -254,6 +256,7 @@ class Postman:
                 if row.expires <= now:
                     code = row.code if row.code != "-" else self._reason(bag)
                     await self.book.close(row, GivenUp(QueueState.GIVEN_UP, code))
+        await self._store.write(partial(_give_up_copies, now=now))
         before = now - DEAD_LETTERS_KEPT
         while await self._store.write(lambda view: view.queue.forget_settled(before, _SLICE)):
             pass
@@ -264,6 +267,13 @@ class Postman:
 
 def _page(view: ReadView, kind: QueueKind, after: int) -> tuple[QueueRow, ...]:
     return view.queue.all(kind, after=after, limit=_PAGE)
+
+
+def _give_up_copies(view: WriteView, now: datetime) -> None:
+    """Settle copies whose owner never said what became of them; he need not be told."""
+    rows, _ = view.queue.due(QueueKind.MIRRORED, now - _COPIES_KEPT, limit=_SLICE)
+    for row in rows:
+        view.queue.settle(row.number, StoredState.GIVEN_UP, EXPIRED, now)
 
 
 def _copies(view: ReadView) -> list[int]:
