@@ -244,6 +244,7 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
             asyncio.create_task(self._replication.run()),
             asyncio.create_task(self.office.run()),
