@@ -236,6 +236,11 @@ class Config:
         False,
         "With true, mail may be delivered to servers in private networks and on this machine.",
     )
+    takeover_seconds: int = _setting(
+        300,
+        "When the partner has been away for so long, what it has to deliver is delivered here.",
+        _at_least(1),
+    )
     proxy_bytes: int = _setting(
         _QUEUE.bytes,
         "Room for blocks that wait to be delivered to other servers, in all and of one user.",

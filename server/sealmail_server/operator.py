@@ -19,8 +19,9 @@ from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import BadConfig, Config, Listen
 from sealmail_server.outgoing.desk import QueueDesk
-from sealmail_server.outgoing.postman import Postman
+from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partner_desk import PairingFailed, PartnerDesk
+from sealmail_server.partnership import Partnership
 from sealmail_server.replication import Replication
 from sealmail_server.tls_identity import BadIdentity, pin_of
 from sealmail_store import Account, BlockStore, StoreError
@@ -60,7 +61,7 @@ class Operator:
     guard: ClockGuard
     clock: Callable[[], datetime]
     running: Callable[[], Running | None] = not_running
-    postman: Postman | None = None
+    queue: QueueDesk | None = None
     partner: PartnerDesk | None = None
     replication: Replication | None = None
 
@@ -190,7 +191,9 @@ class Operator:
         return {"dropped": number}
 
     def _queue(self) -> QueueDesk:
-        return QueueDesk(self.store, self.clock, self.postman)
+        partnership = Partnership(self.config.second_server, self.config.partner_queue_blocks)
+        teller = Teller(self.store, partnership, self.clock)
+        return self.queue or QueueDesk(self.store, teller)
 
     def _hold(self) -> str | None:
         hold = self.guard.hold

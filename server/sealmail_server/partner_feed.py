@@ -35,11 +35,15 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row, and what it refers to; neither entry nor account if that is no longer there."""
+    """A row, and what it refers to; neither entry nor account if that is no longer there.
+
+    ``proxied`` are the rows of the outgoing queue that it mirrors.
+    """
 
     row: QueueRow
     entry: StoredEntry | None = None
     account: Account | None = None
+    proxied: tuple[QueueRow, ...] = ()
 
 
 class PartnerFeed:
@@ -226,4 +230,7 @@ def _items(view: ReadView, now: datetime, out: frozenset[int]) -> list[Item]:
 def _item(view: ReadView, row: QueueRow) -> Item:
     if row.kind == QueueKind.ACCOUNT:
         return Item(row, account=view.account(row.digest))
-    return Item(row, entry=None if row.entry is None else view.numbered(row.entry))
+    entry = None if row.entry is None else view.numbered(row.entry)
+    if row.kind == QueueKind.MIRROR:
+        return Item(row, entry=entry, proxied=view.queue.about(row.digest))
+    return Item(row, entry=entry)

@@ -14,11 +14,13 @@ from sealmail_protocol.commands import (
     Command,
     PartnerAccount,
     PartnerDrop,
+    PartnerQueued,
     Ping,
     Replicate,
     RepLogin,
 )
 from sealmail_protocol.replies import Word
+from sealmail_server.outgoing.told import told_body
 from sealmail_server.partner_feed import Item, PartnerFeed
 from sealmail_server.partnership import UNBOUND, Partner, PartnerPin, tombstone_until
 from sealmail_server.reading import SLICE
@@ -76,6 +78,12 @@ def errand_for(item: Item, *, original: bool) -> Errand | None:
             if original or row.key is None:
                 return None
             return Errand(PartnerDrop(row.key, row.digest, tombstone_until(row)))
+        case QueueKind.MIRROR:
+            head = None if original else told_body(row.digest, item.proxied)
+            if head is None or row.key is None:
+                return None
+            block, data = (item.entry.header, item.entry.data) if item.entry else (b"", None)
+            return Errand(PartnerQueued(row.key), head + block, data)
         case _:
             entry = item.entry
             if entry is None:

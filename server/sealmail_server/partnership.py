@@ -24,8 +24,14 @@ from sealmail_store import (
     queue_space,
 )
 
-# What may wait for the partner; the first two are small, and never dropped.
-PARTNER_KINDS = (QueueKind.ACCOUNT, QueueKind.TOMBSTONE, QueueKind.REPLICATE)
+# What may wait for the partner; the first two are small, and never dropped. What mirrors the
+# outgoing queue is bounded by the limits of that.
+PARTNER_KINDS = (
+    QueueKind.ACCOUNT,
+    QueueKind.TOMBSTONE,
+    QueueKind.MIRROR,
+    QueueKind.REPLICATE,
+)
 # Set while the queue does not hold all that the partner lacks, and how far both were compared.
 RESYNC = "partner-resync-needed"
 COMPARED_TO = "partner-compared-to"
@@ -82,6 +88,11 @@ class Partnership:
     def paired(self) -> bool:
         """Whether there is a partner."""
         return self.partner is not None
+
+    @property
+    def away_since(self) -> datetime | None:
+        """Since when the partner cannot be reached; ``None`` if it can, or there is none."""
+        return None
 
     def wake(self) -> None:
         """Note that something was queued, once it is committed."""

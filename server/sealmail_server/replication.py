@@ -76,6 +76,7 @@ class Replication(Partnership):
         self._settings = settings
         self._dice = dice or random.SystemRandom()
         self._original: bool | None = None
+        self._began = clock()
         self._standing = _Standing()
         self._changed = asyncio.Event()
         self._feed = PartnerFeed(store, clock, limits, self._spread, self._told)
@@ -89,6 +90,14 @@ class Replication(Partnership):
         if self.mode is not Mode.BOTH or not self.paired:
             return False
         return not (standing.connected and standing.answers)
+
+    @property
+    def away_since(self) -> datetime | None:
+        """Since when the partner cannot be reached; ``None`` if it can, or there is none."""
+        standing = self._standing
+        if not self.paired or standing.connected:
+            return None
+        return standing.since or self._began
 
     def wake(self) -> None:
         """Note that something was queued."""

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
@@ -161,6 +161,8 @@ class Server:
             config.queue_limits,
             self._own_servers,
             self._own_pins,
+            self._replication,
+            timedelta(seconds=config.takeover_seconds),
         )
         rate = config.stranger_requests_per_second
         self.services = Services(
@@ -188,7 +190,7 @@ class Server:
             guard,
             clock,
             self.status,
-            self.office.postman,
+            self.office.desk,
             partner,
             self._replication,
         )
@@ -242,6 +244,7 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
             asyncio.create_task(self._replication.run()),
             asyncio.create_task(self.office.run()),

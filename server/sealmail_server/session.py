@@ -322,12 +322,21 @@ class Session:
 
     async def _store_proxy(self, command: commands.StoreProxy) -> None:
         desk, owner = self._services.office.acceptance, self.visitor.userid or ""
+        await self._hand_in(
+            command,
+            lambda lines: desk.take_text(command, lines, owner),
+            lambda lines: desk.receive_data(command, lines, owner),
+        )
+
+    async def _hand_in(
+        self,
+        command: Command,
+        take_text: Callable[[Lines], Awaitable[Verdict]],
+        receive_data: Callable[[Lines], DataReceiver],
+    ) -> None:
+        """Read a body that is queued, or never served."""
         try:
-            verdict = await self._receive(
-                command,
-                lambda lines: desk.take_text(command, lines, owner),
-                lambda lines: desk.receive_data(command, lines, owner),
-            )
+            verdict = await self._receive(command, take_text, receive_data)
         except NotServed as error:
             _log.info("%s: %s", command, error)
             verdict = None
@@ -365,6 +374,14 @@ class Session:
         await self._answer(Word.DONE)
 
     # The partner.
+
+    async def _partner_queued(self, command: commands.PartnerQueued) -> None:
+        mirror = self._services.office.mirror
+        await self._hand_in(
+            command,
+            lambda lines: mirror.take_text(command.key, lines),
+            lambda lines: mirror.receive_data(command.key, lines),
+        )
 
     async def _partner_account(self, command: commands.PartnerAccount) -> None:
         taken = await self._services.partner.merge_account(command)
@@ -423,6 +440,7 @@ class Session:
                 try:
                     await intake.take(event.data)
                 except StoreError:
+                    await intake.discard()
                     # The peer sends on: what is left is no commands.
                     await self._pass_over_body()
                     raise
@@ -452,6 +470,7 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.Drop: Session._drop,
     commands.Replicate: Session._replicate,
     commands.RepLogin: Session._rep_login,
+    commands.PartnerQueued: Session._partner_queued,
     commands.PartnerAccount: Session._partner_account,
     commands.PartnerDrop: Session._partner_drop,
     commands.PartnerList: Session._partner_list,
