@@ -13,7 +13,7 @@ from typing import Any
 from sealmail_protocol.addresses import ServerAddress, domain_of
 from sealmail_protocol.command_codec import MAX_GENERATED
 from sealmail_protocol.dates import format_date
-from sealmail_protocol.invitations import Invitation, InvitedServer
+from sealmail_protocol.invitations import Invitation, InvitedServer, PairingCode
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountState, new_auth_key
 from sealmail_server.backups import back_up
@@ -22,7 +22,10 @@ from sealmail_server.config import BadConfig, Config, Listen
 from sealmail_server.hidden import hidden_face
 from sealmail_server.onion_service import OnionService
 from sealmail_server.outgoing.desk import QueueDesk
-from sealmail_server.outgoing.postman import Postman
+from sealmail_server.outgoing.telling import Teller
+from sealmail_server.partner_desk import PairingFailed, PartnerDesk
+from sealmail_server.partnership import Partnership
+from sealmail_server.replication import Replication
 from sealmail_server.tls_identity import BadIdentity, pin_of
 from sealmail_store import Account, BlockStore, StoreError
 
@@ -64,7 +67,9 @@ class Operator:
     guard: ClockGuard
     clock: Callable[[], datetime]
     running: Callable[[], Running | None] = not_running
-    postman: Postman | None = None
+    queue: QueueDesk | None = None
+    partner: PartnerDesk | None = None
+    replication: Replication | None = None
 
     async def fulfil(self, request: Request) -> Any:
         """Do what ``request["do"]`` names; ``OperatorError`` with the reason if it cannot be."""
@@ -73,7 +78,7 @@ class Operator:
             raise OperatorError(f"no such request: {request.get('do')!r}")
         try:
             return await work(self, request)
-        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError, ValueError) as error:
+        except _EXPLAINED as error:
             raise OperatorError(str(error)) from error
 
     async def _add(self, request: Request) -> dict[str, Any]:
@@ -130,6 +135,7 @@ class Operator:
             "clock": str(self.guard.state()),
             "latest_time_seen": self.guard.latest and format_date(self.guard.latest),
             "deletes_nothing_until": self._hold(),
+            "partner": await self._partner_status({}),
             "accounts": {str(state): number for state, number in states.items()},
             "queue": await self._queue().counts(),
             "servers_down": [str(server) for server in self._queue().down()],
@@ -138,6 +144,30 @@ class Operator:
                 for kind, count in counts.items()
             },
         }
+
+    async def _offer_pairing(self, request: Request) -> dict[str, Any]:
+        return {"code": await self._pairing().offer(self._told_address(request))}
+
+    async def _join_pairing(self, request: Request) -> dict[str, Any]:
+        code = PairingCode.parse(_text(request, "code") or "")
+        await self._pairing().join(code, self._told_address(request))
+        return {"partner": str(code.server.address)}
+
+    async def _compare(self, _: Request) -> dict[str, Any]:
+        await self._pairing().compare_again()
+        return {}
+
+    async def _partner_status(self, _: Request) -> dict[str, Any] | None:
+        return await self.replication.status() if self.replication else None
+
+    def _pairing(self) -> PartnerDesk:
+        if self.partner is None:
+            raise OperatorError("the server is not running: start 'sealmaild run' on both sides")
+        return self.partner
+
+    def _told_address(self, request: Request) -> ServerAddress:
+        told = _text(request, "address")
+        return ServerAddress.parse(told) if told else self._public_address()
 
     async def _confirm_clock(self, _: Request) -> dict[str, str]:
         before = self.guard.state()
@@ -168,7 +198,9 @@ class Operator:
         return {"dropped": number}
 
     def _queue(self) -> QueueDesk:
-        return QueueDesk(self.store, self.clock, self.postman)
+        partnership = Partnership(self.config.second_server, self.config.partner_queue_blocks)
+        teller = Teller(self.store, partnership, self.clock)
+        return self.queue or QueueDesk(self.store, teller)
 
     def _hold(self) -> str | None:
         hold = self.guard.hold
@@ -179,6 +211,9 @@ class Operator:
         servers = []
         if not self.config.covert:
             servers.append(InvitedServer(self._public_address(), self._pin()))
+            partner = self.replication.partner if self.replication else self.config.second_server
+            if partner is not None:
+                servers.append(InvitedServer(partner.address, partner.pin))
         face = hidden_face(self.directory, self.config, self.clock())
         if face is not None:
             servers += (InvitedServer(address, face.pin) for address in face.addresses)
@@ -248,6 +283,16 @@ def _or_none(value: object | None) -> str | None:
     return None if value is None else str(value)
 
 
+_EXPLAINED = (
+    AccountRefused,
+    BadConfig,
+    BadIdentity,
+    PairingFailed,
+    StoreError,
+    OSError,
+    ValueError,
+)
+
 _REQUESTS: dict[str, Callable[[Operator, Request], Awaitable[Any]]] = {
     "account add": Operator._add,
     "account remove": Operator._remove,
@@ -255,6 +300,10 @@ _REQUESTS: dict[str, Callable[[Operator, Request], Awaitable[Any]]] = {
     "account generate": Operator._generate,
     "account invite": Operator._invite,
     "status": Operator._status,
+    "pair offer": Operator._offer_pairing,
+    "pair join": Operator._join_pairing,
+    "pair sync": Operator._compare,
+    "pair status": Operator._partner_status,
     "clock confirm": Operator._confirm_clock,
     "backup": Operator._back_up,
     "queue list": Operator._queue_list,

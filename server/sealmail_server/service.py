@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
@@ -27,6 +27,9 @@ from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
 from sealmail_server.outgoing.office import SortingOffice
+from sealmail_server.partner_desk import PartnerDesk
+from sealmail_server.partnership import Mode
+from sealmail_server.replication import Replication
 from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity, pin_of
@@ -42,6 +45,9 @@ LOOKUPS = Rate(per_second=2.0, burst=40)
 _BURST_SECONDS = 10
 # How often the time is remembered, and so how much of it a stopped server may lose.
 _TICK_SECONDS = 60.0
+# A partner is near, and is told so much at once that a silence this long is a cut.
+_PARTNER_CONNECTS_SECONDS = 5.0
+_PARTNER_ANSWERS_SECONDS = 20.0
 
 
 def utc_now() -> datetime:
@@ -121,8 +127,37 @@ class Server:
         self._own = self._addresses(config.address.port)
         self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
-        intake = Intake(store, verifier, clock, config.limits)
-        desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
+        proxies = Proxies(config.proxy_policy)
+        self._dialing = DialSettings(
+            # The operator named the partner, wherever it is.
+            allow_private_targets=True,
+            connect_deadline=_PARTNER_CONNECTS_SECONDS,
+            answer_deadline=_PARTNER_ANSWERS_SECONDS,
+            source=config.outgoing_address or None,
+            proxies=proxies,
+        )
+        self._replication = Replication(
+            store,
+            clock,
+            config.limits,
+            self._dialing,
+            Mode(config.replication),
+            config.partner_queue_blocks,
+            config.second_server,
+        )
+        intake = Intake(store, verifier, clock, config.limits, self._replication)
+        desk = AccountDesk(
+            store, clock, intake.judge_waiting, self._sessions.end_logins, self._replication
+        )
+        partner = PartnerDesk(
+            directory,
+            store,
+            desk,
+            self._replication,
+            self._dialing,
+            clock,
+            lambda: pin_of(directory / config.certificate),
+        )
         self.office = SortingOffice(
             store,
             intake,
@@ -130,11 +165,14 @@ class Server:
             time.monotonic,
             DialSettings(
                 allow_private_targets=config.allow_private_targets,
-                proxies=Proxies(config.proxy_policy),
+                proxies=proxies,
+                source=config.outgoing_address or None,
             ),
             config.queue_limits,
             self._own_servers,
             self._own_pins,
+            self._replication,
+            timedelta(seconds=config.takeover_seconds),
         )
         rate = config.stranger_requests_per_second
         self.services = Services(
@@ -142,6 +180,7 @@ class Server:
             intake=intake,
             office=self.office,
             desk=desk,
+            partner=partner,
             identity=identity,
             limits=config.limits,
             guard=guard,
@@ -154,16 +193,27 @@ class Server:
             stop=stop.set,
         )
         self.operator = Operator(
-            directory, config, store, desk, guard, clock, self.status, self.office.postman
+            directory,
+            config,
+            store,
+            desk,
+            guard,
+            clock,
+            self.status,
+            self.office.desk,
+            partner,
+            self._replication,
         )
 
     def _own_servers(self) -> frozenset[ServerAddress]:
-        """Return what this server is called: what is for it is never dialled."""
-        return self._own
+        """Return what this server and its partner are called: what is for them is not dialled."""
+        partner = self._replication.partner
+        return self._own if partner is None else self._own | {partner.address}
 
     def _own_pins(self) -> frozenset[bytes]:
-        hidden = {self._hidden.pin} if self._hidden else set()
-        return frozenset({self._pin, *hidden})
+        partner, hidden = self._replication.partner, self._hidden
+        others = {partner.pin} if partner else set()
+        return frozenset({self._pin, *others, *({hidden.pin} if hidden else ())})
 
     def _addresses(self, port: int) -> frozenset[ServerAddress]:
         hidden = self._hidden.addresses if self._hidden else ()
@@ -246,7 +296,9 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
+            asyncio.create_task(self._replication.run()),
             asyncio.create_task(self.office.run()),
         ]
         for chore in chores:
