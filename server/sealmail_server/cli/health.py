@@ -125,9 +125,7 @@ def _partner_lines(partner: dict[str, Any] | None) -> list[str]:
     if partner["degraded"]:
         lines.append("degraded: STOREs are answered without it")
     if partner["comparing"]:
-        lines.append(f"compared {partner['comparing']['percent']} %")
-    elif partner["resync_needed"]:
-        lines.append("resync needed")
+        lines.append(f"resync needed; compared {partner['comparing']['percent']} %")
     return lines
 
 
