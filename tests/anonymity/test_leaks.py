@@ -1,4 +1,4 @@
-"""The kernel counts what an anonymous client and a covert server send past their proxy: nothing."""
+"""What an anonymous client and a covert server send past their proxy, by the kernel: nothing."""
 
 import asyncio
 import os
@@ -34,6 +34,7 @@ from sealmail_protocol.replies import Listing, Word
 from sealmail_server.onion_key import OnionKey
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces"),
     pytest.mark.timeout(300),
 ]
@@ -160,10 +161,11 @@ def test_an_anonymous_client_leaks_no_packet(place: Path) -> None:
             quiet("identity", "set", "--dns", "direct", fails="anonymous")
             quiet("key", "find", "nobody@elsewhere.test", fails="no key")
             quiet("doctor")
-        quiet("send", "--to", bob.address, "--subject", "late", "--message", "text", fails="proxy")
+        late = ("send", "--to", bob.address, "--subject", "late", "--message", "text")
+        quiet(*late, fails="not sent")
         quiet("fetch", fails="proxy")
         runs(inside, anna, "identity", "set", "--not-anonymous", "--dns", "direct")
-        runs(inside, anna, "key", "find", "x@example.net", "--server", str(server.address))
+        runs(inside, anna, "key", "find", "nobody@example.net")
         assert inside.leaked > 0
 
 
@@ -268,9 +270,11 @@ async def ask_much_of_it(user: User, proxy: ServerAddress) -> None:
         assert await hand_in(remote, ServerAddress(OnionKey(b"3" * 32).host, 1)) is Word.DONE
         for public in (STRANGER, ServerAddress("mail.example.net", 8081)):
             await hand_in(remote, public)
-        async with asyncio.timeout(60):
-            while "delivered" not in await states(remote):
-                await asyncio.sleep(0.2)
+        for _ in range(300):
+            if "delivered" in await states(remote):
+                return
+            await asyncio.sleep(0.2)
+        pytest.fail("it was not delivered")
 
 
 async def hand_in(remote: RemoteServer, at: ServerAddress) -> Word:

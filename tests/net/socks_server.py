@@ -4,7 +4,6 @@ It misbehaves where a test wants that.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -140,8 +139,11 @@ def _answer(code: int) -> bytes:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while piece := await reader.read(_PIECE):
             writer.write(piece)
             await writer.drain()
-    writer.close()
+    except OSError:
+        pass
+    finally:
+        writer.close()
