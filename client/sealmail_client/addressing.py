@@ -8,7 +8,15 @@ from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
 from sealmail_client.headers import address_in
 from sealmail_client.key_lookup import FoundKey
-from sealmail_client.key_sources import KeySearch, ServerSource, Sighting, union
+from sealmail_client.key_sources import (
+    KeySearch,
+    KeySource,
+    ProxiedSource,
+    ServerSource,
+    Sighting,
+    union,
+)
+from sealmail_client.settings import Delivery
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import ServerAddress, Transport, normal_address
 from sealmail_protocol.blocks import KeyAnnouncement
@@ -194,13 +202,14 @@ class Addressing:
     # Where to ask.
 
     def _search(self, transports: Sequence[Transport]) -> KeySearch:
+        return KeySearch([self._source(transport) for transport in transports])
+
+    def _source(self, transport: Transport) -> KeySource:
+        """Return who asks a group: we, or the home server if that is to deliver our mail too."""
         desk = self._desk
-        return KeySearch(
-            [
-                ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
-                for transport in transports
-            ]
-        )
+        if desk.settings.send is Delivery.DIRECT or transport == desk.settings.transport:
+            return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
+        return ProxiedSource(transport, desk.servers.at_home, desk.verifier, desk.clock)
 
     def _named(self, servers: Sequence[ServerAddress]) -> list[Transport]:
         """Return those the user names, each by itself; else his home group."""

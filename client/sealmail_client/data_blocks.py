@@ -1,7 +1,7 @@
 """The data blocks of a sealed message on their way to one server after the other."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_protocol.blocks import BlockType, DataHeader
 from sealmail_protocol.compose import make_data_header
+from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import data_challenge_prefix
 
@@ -59,6 +60,21 @@ class DataBlocks:
                     outbox.record_taken(self._number, block.position, server)
                     report((block.position + 1) / len(blocks))
         return None
+
+    async def ready(
+        self, wanted: Callable[[BlockKey, DataHeader], bool], report: Callable[[float], None]
+    ) -> AsyncGenerator[tuple[OutgoingBlock, DataHeader, bytes], None]:
+        """Yield every block that is not stamped yet or is ``wanted``, stamped, with its bytes."""
+        blocks, now = self._desk.outbox.one(self._number).blocks, self._desk.servers.moment()
+        missing = [
+            one
+            for one in blocks
+            if one.header is None or not _usable(one, now) or wanted(one.key, one.header)
+        ]
+        async with aclosing(self._prepared(missing, _offsets(blocks), now)) as prepared:
+            async for block, header, data in prepared:
+                yield block, header, data
+                report((block.position + 1) / len(blocks))
 
     async def _prepared(
         self, blocks: Sequence[OutgoingBlock], offsets: Sequence[int], now: datetime

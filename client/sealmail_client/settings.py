@@ -6,13 +6,15 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport, normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
+
+E = TypeVar("E", bound=StrEnum)
 
 DEFAULT_MAILBOXES = ("0", "1", "2", "3")
 # Half a second of a compiled minter, half a minute of one in pure Python.
@@ -34,6 +36,13 @@ class Place(StrEnum):
 def auth_file_name(place: Place) -> str:
     """Return the name of the file with the key to the account at ``place``."""
     return "auth_key" if place is Place.HOME else f"auth_key_{place}"
+
+
+class Delivery(StrEnum):
+    """Who delivers what the user sends."""
+
+    DIRECT = "direct"  # this program, so that the home server need not know to whom
+    PROXY = "proxy"  # the home server, so that others see its network address alone
 
 
 class Locked(StrEnum):
@@ -72,6 +81,8 @@ class Settings:
     throttle_kib: int = 0  # a second; 0 is as fast as it goes
     delay_minutes: int = 0  # mail is held back for a random time up to this
     pad_sizes: bool = False  # mail is filled up, so that its size tells less
+    send: Delivery = Delivery.DIRECT
+    acknowledge: Delivery = Delivery.PROXY  # where the home server does that
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
@@ -119,6 +130,8 @@ class Settings:
             "throttle_kib": str(self.throttle_kib),
             "delay_minutes": str(self.delay_minutes),
             "pad_sizes": json.dumps(self.pad_sizes),
+            "send": json.dumps(self.send),
+            "acknowledge": json.dumps(self.acknowledge),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
 
@@ -139,13 +152,15 @@ class Settings:
                 transport=Transport.parse(_text(rows, "transport")),
                 mailboxes=tuple(str(name) for name in rows["mailboxes"]),
                 price=Difficulty.parse(_text(rows, "price")),
-                passphrase=_lock(rows),
+                passphrase=_choice(rows, "passphrase", Locked),
                 allow_private_targets=_switch(rows, "allow_private_targets"),
                 old_transport=_transport(rows, "old_transport"),
                 pub_transport=_transport(rows, "pub_transport"),
                 throttle_kib=_number(rows, "throttle_kib"),
                 delay_minutes=_number(rows, "delay_minutes"),
                 pad_sizes=_switch(rows, "pad_sizes"),
+                send=_choice(rows, "send", Delivery),
+                acknowledge=_choice(rows, "acknowledge", Delivery),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
@@ -175,10 +190,16 @@ def _name_pace_and_cover(rows: dict[str, Any]) -> None:
     rows["pad_sizes"] = False
 
 
+def _name_who_delivers(rows: dict[str, Any]) -> None:
+    """Lead from a version where this program alone delivered to one with a choice."""
+    rows["send"], rows["acknowledge"] = Delivery.DIRECT, Delivery.PROXY
+
+
 # Step n leads from version n to n + 1.
 _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_the_lock_and_places,
     _name_pace_and_cover,
+    _name_who_delivers,
 )
 SETTINGS_VERSION = len(_STEPS) + 1
 
@@ -204,12 +225,12 @@ def _number(rows: dict[str, Any], name: str) -> int:
     return value
 
 
-def _lock(rows: dict[str, Any]) -> Locked:
+def _choice(rows: dict[str, Any], name: str, kind: type[E]) -> E:
     try:
-        return Locked(_text(rows, "passphrase"))
+        return kind(_text(rows, name))
     except ValueError:
-        choices = ", ".join(Locked)
-        raise ValueError(f"passphrase is none of {choices}") from None
+        choices = ", ".join(kind)
+        raise ValueError(f"{name} is none of {choices}") from None
 
 
 def _transport(rows: dict[str, Any], name: str) -> Transport | None:
