@@ -4,6 +4,8 @@
 PYTHON ?= python3
 DIST ?= dist
 PYTEST_OPTIONS ?=
+# Which parts of `make bench-pow` to run, by default all.
+PARTS ?=
 LOCK_OPTIONS ?=
 
 # What each lock file covers; a further extra is one more word here.
@@ -63,7 +65,7 @@ else
 endif
 
 bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a machine at rest
-	@$(BIN)/python bench/bench_pow.py
+	@$(BIN)/python bench/bench_pow.py $(PARTS)
 
 bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
 	@$(BIN)/python bench/bench_server.py

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, cast
 
 from sealmail_net.errors import ConnectionLost, NetworkError, Peer, Timeout, TlsFailed
+from sealmail_protocol.bodies import DataChunk
 from sealmail_protocol.conversation import (
     ClientConversation,
     ClientEvent,
@@ -27,8 +28,9 @@ MAX_UNREAD = 64 * 1024
 # Writers wait in ``drain`` while more than this is unsent.
 MAX_UNSENT = 64 * 1024
 IDLE_SECONDS = 60.0
-# A deadline moves on only for this many bytes: one byte a minute is no progress.
-_PROGRESS = 1024
+# A deadline moves on only for what the slowest connection that an original serves would have
+# brought in that time, in bytes a second: one byte a minute is no progress.
+SLOWEST = 768
 # Events that wait already are handed out this many in a row before others have their turn.
 _TURN = 4
 # How long the last words may take to leave, and the handshake that ends TLS.
@@ -76,6 +78,9 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self._gone = asyncio.Event()
         self._failure: NetworkError | ProtocolError | None = None
         self._received = 0
+        # What had been received, and how long we have waited, since the peer last made progress.
+        self._counted = 0
+        self._waited = 0.0
         self._unread = 0
         self._at_once = 0
         self._closing = False
@@ -141,17 +146,19 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
                 await asyncio.sleep(0)
             return event
         loop = asyncio.get_running_loop()
-        deadline, counted = loop.time() + self.idle_seconds, self._received
         while (event := self._take_event()) is None:
-            if self._received - counted >= _PROGRESS:
-                deadline, counted = loop.time() + self.idle_seconds, self._received
+            if self._received - self._counted >= self._progress:
+                self._note_progress()
+            began = loop.time()
             # A timer that only wakes: asyncio.timeout costs as much as reading the event.
-            timer = loop.call_at(deadline, self._arrived.set)
+            timer = loop.call_at(began + self.idle_seconds - self._waited, self._arrived.set)
             try:
                 await self._arrived.wait()
             finally:
                 timer.cancel()
-            if loop.time() >= deadline and self._received - counted < _PROGRESS:
+                # Only this counts: while we are busy ourselves, the peer may not go on.
+                self._waited += loop.time() - began
+            if self._is_late():
                 event = self._take_event()
                 if event is None:
                     raise Timeout(self.peer, awaited)
@@ -181,7 +188,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
                 async with asyncio.timeout(self.idle_seconds):
                     await self._writable.wait()
             except TimeoutError:
-                if unsent - self._unsent() < _PROGRESS:
+                if unsent - self._unsent() < self._progress:
                     raise Timeout(self.peer, "it to take what we send") from None
         if self._failure is not None:
             raise self._failure
@@ -267,6 +274,9 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
             raise self._failure
         event = self.conversation.next_event()
         if event is not None:
+            # Data come in as many pieces as the peer likes: a piece alone is no progress.
+            if not isinstance(event, DataChunk):
+                self._note_progress()
             return cast(EventT, event)
         if self._failure is not None:
             raise self._failure
@@ -274,6 +284,18 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         if self._socket is not None:
             self._socket.resume_reading()
         return None
+
+    @property
+    def _progress(self) -> int:
+        """How many bytes make the deadline move on."""
+        return max(1, round(SLOWEST * self.idle_seconds))
+
+    def _note_progress(self) -> None:
+        self._counted, self._waited = self._received, 0.0
+
+    def _is_late(self) -> bool:
+        missing = self._received - self._counted < self._progress
+        return missing and self._waited >= self.idle_seconds
 
     def _unsent(self) -> int:
         return sum(

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
@@ -62,6 +62,8 @@ _log = logging.getLogger(__name__)
 GetCommand = GetServer | GetEntangled | GetProxy
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
 Sink = Callable[[bytes], object]
+# The bytes of a data block, at hand or read while they go.
+Chunks = Iterable[bytes] | AsyncIterable[bytes]
 
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
@@ -160,7 +162,7 @@ class RemoteServer:
         """Store a text block; the answer is DONE or a refusal."""
         return await self.post(StoreServer(key), lines)
 
-    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[bytes]) -> Word:
+    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Chunks) -> Word:
         """Store a data block whose bytes come in chunks; the answer is DONE or a refusal."""
         return await self.post_data(StoreServer(key), header.lines, header.size, chunks)
 
@@ -174,7 +176,7 @@ class RemoteServer:
             return _word(await self._answer(command))
 
     async def post_data(
-        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[bytes]
+        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Chunks
     ) -> Word:
         """Send any command that takes a data block; ``lines`` end with its ``Data:`` line."""
         _check_lines(lines)
@@ -268,8 +270,8 @@ class RemoteServer:
             raise ConnectionLost(self.address, f"it closed instead of giving {awaited}")
         return event
 
-    async def _write(self, chunks: Iterable[bytes]) -> None:
-        for chunk in chunks:
+    async def _write(self, chunks: Chunks) -> None:
+        async for chunk in _each(chunks):
             for start in range(0, len(chunk), _SLICE):
                 piece = chunk[start : start + _SLICE]
                 if self.pace is not None:
@@ -310,10 +312,19 @@ def _check_lines(lines: Sequence[str]) -> None:
             raise ValueError(f"not a line of a block: {line[:60]!r}")
 
 
-def _of_size(chunks: Iterable[bytes], size: int) -> Iterator[bytes]:
+async def _each(chunks: Chunks) -> AsyncIterator[bytes]:
+    if isinstance(chunks, AsyncIterable):
+        async for chunk in chunks:
+            yield chunk
+        return
+    for chunk in chunks:
+        yield chunk
+
+
+async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[bytes]:
     """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
     left = size
-    for chunk in chunks:
+    async for chunk in _each(chunks):
         left -= len(chunk)
         if left < 0:
             break

@@ -24,6 +24,8 @@ _POST_TO_ROOM = 64 * 1024
 _CHUNK = 128 * 1024
 # What a line costs in memory beside its bytes: short ones cost many times what they carry.
 _LINE_COST = 64
+# Lines of a block are longer than this on average, a separator and a blank line here and there.
+_MEAN_LINE = 16
 # A body of this weight is kept without asking for room, so that ordinary mail always gets in;
 # more room is asked for in steps of the same size.
 FREE_BODY = 128 * 1024
@@ -122,6 +124,8 @@ class BodyReader:
         self._seen += len(line) + 2
         if self._seen > self._hard_limit:
             raise ProtocolError(f"a text body of more than {self._hard_limit} bytes")
+        if len(self._lines) * _MEAN_LINE > self._hard_limit:
+            raise ProtocolError("a text body of too many short lines")
         if line.lower() == b"endblock":
             return self._end_of_text()
         if not self._padding.keeps(line):

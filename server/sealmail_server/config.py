@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sealmail_protocol.blocks import BlockType
-from sealmail_server.limits import Limits
+from sealmail_server.limits import Limits, QueueLimits
 
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ KEY_NAME = "tls/server.key"
 DEFAULT_LISTEN = "[::]:8081"
 
 _LIMITS = Limits()
+_QUEUE = QueueLimits()
 # Every limit but the ages is a setting of the same name.
 _BOUNDS = tuple(each.name for each in fields(Limits) if each.name != "max_age")
 
@@ -167,6 +168,22 @@ class Config:
         _at_least(1),
     )
     memory_bytes_by_source: int = _setting(64 * 1024**2, "", _at_least(1))
+    allow_private_targets: bool = _setting(
+        False,
+        "With true, mail may be delivered to servers in private networks and on this machine.",
+    )
+    proxy_bytes: int = _setting(
+        _QUEUE.bytes,
+        "Room for blocks that wait to be delivered to other servers, in all and of one user.",
+        _at_least(1),
+    )
+    proxy_bytes_by_user: int = _setting(_QUEUE.bytes_by_user, "", _at_least(1))
+    proxy_rows: int = _setting(
+        _QUEUE.rows,
+        "How many deliveries to other servers may wait, in all and of one user.",
+        _at_least(1),
+    )
+    proxy_rows_by_user: int = _setting(_QUEUE.rows_by_user, "", _at_least(1))
     quota_bytes: int = _setting(
         _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", _at_least(1)
     )
@@ -252,6 +269,13 @@ class Config:
         }
         bounds = {name: getattr(self, name) for name in _BOUNDS}
         return Limits(max_age=MappingProxyType(ages), **bounds)
+
+    @property
+    def queue_limits(self) -> QueueLimits:
+        """Return the bounds for what waits to be delivered elsewhere."""
+        return QueueLimits(
+            self.proxy_rows, self.proxy_rows_by_user, self.proxy_bytes, self.proxy_bytes_by_user
+        )
 
 
 _KNOWN = {each.name: each for each in fields(Config)}

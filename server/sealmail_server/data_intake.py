@@ -20,9 +20,19 @@ from sealmail_protocol.validity import check_stamp
 from sealmail_server.admission import Decision, admit_data
 from sealmail_server.candidates import Arrival, examine_data
 from sealmail_server.limits import Limits
-from sealmail_store import INLINE_LIMIT, BlockStore, DataSpool, StoredEntry, StoreError
+from sealmail_store import (
+    INLINE_LIMIT,
+    BlockStore,
+    DataSpool,
+    StoredEntry,
+    StoreError,
+    WriteView,
+)
 
 _log = logging.getLogger(__name__)
+
+# Decides about a data block inside the unit of work that stores it.
+AdmitData = Callable[[WriteView, StoredEntry, Decision], Verdict]
 
 # A block up to this size is hashed in the time that a trip to another thread takes, and it
 # never touches a file of its own.
@@ -77,10 +87,10 @@ class DataIntake:
         loop = asyncio.get_running_loop()
         self._under_way = loop.run_in_executor(None, taking.take, chunk)
 
-    async def finish(self) -> Verdict:
-        """Decide, commit, and return the verdict."""
+    async def finish(self, admit: AdmitData = admit_data) -> Verdict:
+        """Decide by ``admit``, commit, and return the verdict."""
         try:
-            return await self._finish()
+            return await self._finish(admit)
         except InvalidBlock as error:
             return self._remember_refusal(self._digest, error)
         except StoreError:
@@ -112,7 +122,7 @@ class DataIntake:
         if under_way is not None:
             await under_way
 
-    async def _finish(self) -> Verdict:
+    async def _finish(self, admit: AdmitData) -> Verdict:
         await self._chunk_done()
         taking = self._taking
         if self._error is not None or taking is None:
@@ -122,7 +132,7 @@ class DataIntake:
         else:
             entry = await asyncio.to_thread(taking.entry, self._key, self._arrival)
         given = Decision(self._arrival, self._clock(), self._limits)
-        return await self._store.write(lambda view: admit_data(view, entry, given))
+        return await self._store.write(lambda view: admit(view, entry, given))
 
 
 class _Taking:

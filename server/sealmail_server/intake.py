@@ -26,6 +26,7 @@ from sealmail_server.admission import (
     Decision,
     StaleCertificate,
     admit,
+    admit_data,
     certificate_for,
 )
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
@@ -33,7 +34,7 @@ from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
-from sealmail_store import BlockStore, StoreError, WaitingEntry, WriteView
+from sealmail_store import BlockStore, StoredEntry, StoreError, WaitingEntry, WriteView
 from sealmail_store import Verdict as StoredVerdict
 from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
@@ -102,6 +103,11 @@ class Intake:
         """Take a text body that the partner took from ``poster``."""
         return await self._take(key, lines, Arrival.replicated_for(poster))
 
+    @property
+    def limits(self) -> Limits:
+        """Return the bounds by which blocks are judged."""
+        return self._limits
+
     def receive_data(self, key: BlockKey, lines: _Lines, visitor: Visitor) -> DataIntake:
         """Begin to take a data block, whose bytes come in chunks."""
         return self._receive(key, lines, Arrival.stored(visitor))
@@ -109,6 +115,22 @@ class Intake:
     def replicate_data(self, key: BlockKey, lines: _Lines, poster: str | None) -> DataIntake:
         """Begin to take a data block that the partner took from ``poster``."""
         return self._receive(key, lines, Arrival.replicated_for(poster))
+
+    def receive_proxied(self, key: BlockKey, lines: _Lines, owner: str) -> DataIntake:
+        """Begin to take a data block that its owner gives to be delivered elsewhere."""
+        return self._receive(key, lines, Arrival(owner, owner))
+
+    async def take_held(self, entry: StoredEntry, visitor: Visitor) -> Verdict:
+        """Take a data block whose bytes are here already, held for delivery."""
+        arrival = Arrival.stored(visitor)
+        given = Decision(arrival, self._clock(), self._limits)
+        entry = replace(
+            entry, type=BlockType.DATA, identity=b"", poster=arrival.poster, source=arrival.source
+        )
+        try:
+            return await self._store.write(lambda view: admit_data(view, entry, given))
+        except InvalidBlock as error:
+            return self.remember_refusal(entry.digest, error)
 
     async def drop(self, key: BlockKey, digest: bytes, visitor: Visitor) -> bool:
         """Remove an entry of the visitor's own mailbox for good; ``False`` if there is none."""

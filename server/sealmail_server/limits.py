@@ -38,3 +38,13 @@ class Limits:
     waiting_bytes: int = 64 * _MIB
     waiting_bytes_by_source: int = 4 * _MIB
     verdicts: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """What may wait to be delivered elsewhere, in rows and bytes, in all and of one user."""
+
+    rows: int = 100_000
+    rows_by_user: int = 10_000
+    bytes: int = 16 * _GIB
+    bytes_by_user: int = 2 * _GIB

@@ -18,6 +18,8 @@ from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountStat
 from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.outgoing.desk import QueueDesk
+from sealmail_server.outgoing.postman import Postman
 from sealmail_server.tls_identity import BadIdentity, pin_of
 from sealmail_store import Account, BlockStore, StoreError
 
@@ -56,6 +58,7 @@ class Operator:
     guard: ClockGuard
     clock: Callable[[], datetime]
     running: Callable[[], Running | None] = not_running
+    postman: Postman | None = None
 
     async def fulfil(self, request: Request) -> Any:
         """Do what ``request["do"]`` names; ``OperatorError`` with the reason if it cannot be."""
@@ -118,6 +121,8 @@ class Operator:
             "latest_time_seen": self.guard.latest and format_date(self.guard.latest),
             "deletes_nothing_until": self._hold(),
             "accounts": {str(state): number for state, number in states.items()},
+            "queue": await self._queue().counts(),
+            "servers_down": [str(server) for server in self._queue().down()],
             "blocks": {
                 kind: {"entries": count.entries, "bytes": count.bytes}
                 for kind, count in counts.items()
@@ -135,6 +140,25 @@ class Operator:
             raise OperatorError(f"{target} is not an absolute path")
         await back_up(self.directory, self.config, self.store, target)
         return {"backup": str(target)}
+
+    async def _queue_list(self, request: Request) -> list[dict[str, Any]]:
+        return await self._queue().rows(full=request.get("full") is True)
+
+    async def _queue_retry(self, request: Request) -> dict[str, int]:
+        number = _number(request)
+        hastened = await self._queue().retry(number)
+        if number is not None and not hastened:
+            raise OperatorError(f"no row {number} waits: see 'sealmaild queue list'")
+        return {"retried": hastened}
+
+    async def _queue_drop(self, request: Request) -> dict[str, int]:
+        number = _number(request)
+        if number is None or not await self._queue().drop(number):
+            raise OperatorError(f"no row {number} waits: see 'sealmaild queue list'")
+        return {"dropped": number}
+
+    def _queue(self) -> QueueDesk:
+        return QueueDesk(self.store, self.clock, self.postman)
 
     def _hold(self) -> str | None:
         hold = self.guard.hold
@@ -190,6 +214,13 @@ def _text(request: Request, name: str) -> str | None:
     return value or None
 
 
+def _number(request: Request) -> int | None:
+    value = request.get("number")
+    if value is not None and not (isinstance(value, int) and 0 < value < 2**63):
+        raise OperatorError("the number of a row must be a whole number")
+    return value
+
+
 def _or_none(value: object | None) -> str | None:
     return None if value is None else str(value)
 
@@ -203,4 +234,7 @@ _REQUESTS: dict[str, Callable[[Operator, Request], Awaitable[Any]]] = {
     "status": Operator._status,
     "clock confirm": Operator._confirm_clock,
     "backup": Operator._back_up,
+    "queue list": Operator._queue_list,
+    "queue retry": Operator._queue_retry,
+    "queue drop": Operator._queue_drop,
 }

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sealmail_net.dialing import DialSettings
 from sealmail_net.listening import Listener, serve
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
@@ -18,9 +21,10 @@ from sealmail_server.intake import Intake
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
+from sealmail_server.outgoing.office import SortingOffice
 from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
-from sealmail_server.tls_identity import TlsIdentity
+from sealmail_server.tls_identity import TlsIdentity, pin_of
 from sealmail_store import BlockStore, StoreError
 from sealmail_verify import VerifierPool
 
@@ -103,13 +107,26 @@ class Server:
             room_for(config.max_connections), config.max_connections_per_source
         )
         self._listeners: list[Listener] = []
+        self._own = own_addresses(config, config.address.port)
+        self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
         intake = Intake(store, verifier, clock, config.limits)
         desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
+        self.office = SortingOffice(
+            store,
+            intake,
+            clock,
+            time.monotonic,
+            DialSettings(allow_private_targets=config.allow_private_targets),
+            config.queue_limits,
+            self._own_servers,
+            self._own_pins,
+        )
         rate = config.stranger_requests_per_second
         self.services = Services(
             store=store,
             intake=intake,
+            office=self.office,
             desk=desk,
             identity=identity,
             limits=config.limits,
@@ -120,7 +137,16 @@ class Server:
             clock=clock,
             stop=stop.set,
         )
-        self.operator = Operator(directory, config, store, desk, guard, clock, self.status)
+        self.operator = Operator(
+            directory, config, store, desk, guard, clock, self.status, self.office.postman
+        )
+
+    def _own_servers(self) -> frozenset[ServerAddress]:
+        """Return what this server is called: what is for it is never dialled."""
+        return self._own
+
+    def _own_pins(self) -> frozenset[bytes]:
+        return frozenset({self._pin})
 
     async def listen(self) -> None:
         """Open the ports."""
@@ -130,6 +156,7 @@ class Server:
         )
         first, direct = config.address, config.direct_tls_address
         self._listeners.append(await serve(first.host, first.port, door.admit, idle_seconds=idle))
+        self._own = own_addresses(config, self._listeners[0].port)
         if direct is not None:
             listener = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
@@ -161,6 +188,7 @@ class Server:
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
             asyncio.create_task(self._expire()),
+            asyncio.create_task(self.office.run()),
         ]
         for chore in chores:
             chore.add_done_callback(_report)
@@ -193,6 +221,17 @@ class Server:
                     _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
             except StoreError as error:
                 _log.error("the time could not be remembered: %s", error)
+
+
+def own_addresses(config: Config, port: int) -> frozenset[ServerAddress]:
+    """Return the addresses under which others know this server."""
+    names = [*config.names, config.address.host]
+    found = set()
+    for name in names:
+        # What listens on all addresses, or on a port not chosen yet, is known by its names only.
+        with suppress(ValueError):
+            found.add(ServerAddress.parse(str(Listen(name, port))))
+    return frozenset(found)
 
 
 def _report(chore: asyncio.Task[None]) -> None:

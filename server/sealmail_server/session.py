@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sealmail_net.link import PeerLink
 from sealmail_protocol import commands
@@ -29,10 +29,12 @@ from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import AccountRefused, hash_auth_key
 from sealmail_server.clock_guard import ClockGuard, ClockState
-from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
 from sealmail_server.memory import Crowded, MemoryBudget
+from sealmail_server.outgoing.accepting import NotServed
+from sealmail_server.outgoing.fetching import NotFetched
+from sealmail_server.outgoing.office import SortingOffice
 from sealmail_server.reading import block_slices, find_block, whole_answer
 from sealmail_server.sources import Allowance
 from sealmail_server.tls_identity import TlsIdentity
@@ -54,6 +56,7 @@ class Services:
 
     store: BlockStore
     intake: Intake
+    office: SortingOffice
     desk: AccountDesk
     identity: TlsIdentity
     limits: Limits
@@ -64,6 +67,22 @@ class Services:
     clock: Callable[[], datetime]
     stop: Callable[[], None]
     steady_clock: Callable[[], float] = field(default=time.monotonic)
+
+
+Lines = tuple[bytes, ...]
+
+
+class DataReceiver(Protocol):
+    """What takes the bytes of a data block, wherever it is to go."""
+
+    async def take(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+
+    async def finish(self) -> Verdict:
+        """Decide, commit, and return the verdict."""
+
+    async def discard(self) -> None:
+        """Forget the bytes of a block that is not stored."""
 
 
 class _Overused(Exception):
@@ -280,6 +299,41 @@ class Session:
             self.visitor = replace(visitor, confirmed=confirmed)
         await self._answer(Word.DONE)
 
+    async def _store_proxy(self, command: commands.StoreProxy) -> None:
+        desk, owner = self._services.office.acceptance, self.visitor.userid or ""
+        try:
+            verdict = await self._receive(
+                command,
+                lambda lines: desk.take_text(command, lines, owner),
+                lambda lines: desk.receive_data(command, lines, owner),
+            )
+        except NotServed as error:
+            _log.info("%s: %s", command, error)
+            verdict = None
+        await self._answer(Word.FAILED if verdict is None else Word.DONE)
+
+    async def _queue(self, command: commands.AskQueue) -> None:
+        owner = self.visitor.userid or ""
+        rows = await self._services.office.desk.told(owner, command.since)
+        await self._answer(Listing(rows))
+
+    async def _get_proxy(self, command: commands.GetProxy) -> None:
+        fetcher = self._services.office.fetcher
+        if fetcher.is_here(command.transport):
+            await self._get(commands.GetServer(command.key))
+            return
+        try:
+            lines = await fetcher.fetch(command.key, command.transport, self.visitor.userid or "")
+        except NotFetched as error:
+            _log.info("%s: %s", command, error)
+            await self._answer(Word.FAILED)
+            return
+        if lines is None:
+            await self._answer(Word.NOT_FOUND)
+        else:
+            self._link.write(b"".join(line + b"\r\n" for line in (*lines, b"EndBlock")))
+            await self._link.drain()
+
     async def _replicate(self, command: commands.Replicate) -> None:
         intake, key, poster = self._services.intake, command.key, command.userid
         await self._receive(
@@ -292,8 +346,8 @@ class Session:
     async def _receive(
         self,
         command: Command,
-        take_text: Callable[[tuple[bytes, ...]], Awaitable[Verdict]],
-        receive_data: Callable[[tuple[bytes, ...]], DataIntake],
+        take_text: Callable[[Lines], Awaitable[Verdict]],
+        receive_data: Callable[[Lines], DataReceiver],
     ) -> Verdict | None:
         """Read a body to its end, whatever becomes of it, and return the verdict if any."""
         event = await self._link.next_event("a body")
@@ -301,7 +355,7 @@ class Session:
             case TextBody():
                 verdict = await take_text(event.lines)
             case DataStarted():
-                verdict = await self._receive_data(receive_data(event.lines))
+                verdict = await self._receive_data(receive_data, event.lines)
             case OversizedBody():
                 _log.info("%s: a body of %d bytes is too large", command, event.size)
                 return None
@@ -312,7 +366,14 @@ class Session:
         _log.info("%s: %s", command, verdict)
         return verdict
 
-    async def _receive_data(self, intake: DataIntake) -> Verdict:
+    async def _receive_data(
+        self, receive_data: Callable[[Lines], DataReceiver], lines: Lines
+    ) -> Verdict:
+        try:
+            intake = receive_data(lines)
+        except NotServed:
+            await self._pass_over_body()
+            raise
         try:
             while not isinstance(event := await self._link.next_event(), DataEnded):
                 if not isinstance(event, DataChunk):
@@ -342,6 +403,9 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.AskVerdict: Session._verdict,
     commands.GetServer: Session._get,
     commands.StoreServer: Session._store,
+    commands.StoreProxy: Session._store_proxy,
+    commands.GetProxy: Session._get_proxy,
+    commands.AskQueue: Session._queue,
     commands.Drop: Session._drop,
     commands.Replicate: Session._replicate,
     commands.RepLogin: Session._rep_login,

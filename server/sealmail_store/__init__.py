@@ -30,6 +30,7 @@ from sealmail_store.errors import (
 )
 from sealmail_store.queueing import NO_CODE, QueueBook, QueueKind, QueueRow, QueueState, QueueView
 from sealmail_store.safe_files import make_directory_durably, write_durably
+from sealmail_store.server_keys import ServerKey
 from sealmail_store.spaces import (
     ACKNOWLEDGMENTS,
     LOOSE_DATA,
@@ -71,6 +72,7 @@ __all__ = [
     "QueueState",
     "QueueView",
     "ReadView",
+    "ServerKey",
     "ShareFull",
     "StoreClosed",
     "StoreError",

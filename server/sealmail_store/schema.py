@@ -138,8 +138,18 @@ CREATE INDEX queue_by_owner ON queue (owner, number) WHERE owner IS NOT NULL;
 CREATE INDEX queue_settled ON queue (last) WHERE state != 'waiting';
 """
 
+# The key that a server has shown on one way to it, and the one it showed before.
+_VERSION_3 = """
+CREATE TABLE server_keys (
+    way TEXT NOT NULL UNIQUE,
+    pin BLOB NOT NULL CHECK (length(pin) = 32),
+    since INTEGER NOT NULL,
+    before BLOB
+) STRICT;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

@@ -33,6 +33,7 @@ from sealmail_store.rows import (
     terms_of,
     waiting_of,
 )
+from sealmail_store.server_keys import ServerKeys
 from sealmail_store.spaces import SpaceBook, holder_space, mailbox_space, unpaid_space
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -75,6 +76,7 @@ class ReadView:
         self._files = files
         self._spaces = SpaceBook(connection)
         self.queue: QueueView = QueueView(connection)
+        self.server_keys = ServerKeys(connection)
 
     def entries(
         self, type: str, key: BlockKey, *, since: datetime | None = None

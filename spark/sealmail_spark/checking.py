@@ -1,18 +1,37 @@
 """How blocks are to be examined, as options say; made in the worker, where nothing is pickled."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sealmail_spark.checks import BlockChecks
-from sealmail_spark.signatures import SignatureChecks
+from sealmail_spark.signatures import SignatureChecks, Verifying
+
+# What can only be known by hashing: facts that ask for none of these cost far less.
+HASHED: Final = frozenset({"problems", "bits", "signature"})
 
 
-def checks_for(options: Mapping[str, str]) -> BlockChecks:
-    """Return the checks that the options ``signatures`` and ``certificates`` ask for."""
+def checks_for(options: Mapping[str, str], columns: Sequence[str] | None = None) -> BlockChecks:
+    """Return the checks that some columns of facts need, and the options ask for.
+
+    ``signatures`` is a share from 0 to 1; ``certificates`` tells whether keys are read.
+    """
+    thorough = columns is None or not HASHED.isdisjoint(columns)
     share = float(options.get("signatures", "0"))
     certificates = options.get("certificates", "false") == "true"
     if share == 0 and not certificates:
-        return BlockChecks()
-    # It needs a compiled package, which is not there where an audit travels as pure Python.
+        return BlockChecks(thorough=thorough)
+    verifier = _verifier()
+    return BlockChecks(
+        SignatureChecks(verifier, share, certificates=certificates), thorough=thorough
+    )
+
+
+def _verifier() -> Verifying | None:
+    """Return what verifies; nothing where an audit travels as pure Python, without pysequoia."""
+    try:
+        import pysequoia  # noqa: F401 - whether it is there is the question
+    except ModuleNotFoundError:
+        return None
     from sealmail_verify.verifier import Verifier
 
-    return BlockChecks(SignatureChecks(Verifier(), share, certificates=certificates))
+    return Verifier()

@@ -64,7 +64,8 @@ class Facts:
     """What the content of one block says, and what is wrong with it.
 
     ``bits`` is what its stamp is worth; ``nonce_height`` the highest nonce of a stamp that was
-    searched by counting, which tells how many were tried. ``signature`` is ``good``, ``bad``,
+    searched by counting, which tells how many were tried. ``stamp`` is the same for entries
+    that one stamp paid for. ``signature`` is ``good``, ``bad``,
     ``no key``, ``undecided`` or ``left out``.
     """
 
@@ -72,7 +73,7 @@ class Facts:
     bits: int | None = None
     nonces: int | None = None
     nonce_height: int | None = None
-    stamp: str | None = None
+    stamp: bytes | None = None
     stamped_date: datetime | None = None
     tokened: bool | None = None
     named: tuple[bytes, ...] | None = None

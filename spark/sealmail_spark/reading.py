@@ -1,10 +1,9 @@
 """What an audit reads: live stores, backups and exports, all as the same tables."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -12,14 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sealmail_spark.batches import CHECKED_COLUMNS, arrow_schema, facts_batch, rows_of_batch
-from sealmail_spark.checking import checks_for
+from sealmail_spark.checking import HASHED, checks_for
+from sealmail_spark.export_mark import EXPORTED_BLOCKS, is_export, read_mark
 from sealmail_spark.schemas import FACTS, TALLIES
 from sealmail_spark.source import FORMAT
 from sealmail_spark.store_files import StoreFolder, UnreadableStore, find_stores
 from sealmail_spark.tallies import tally_batches
-
-# Written into an export, so that it can be told from other directories.
-EXPORT_MARK: Final = "sealmail-export.json"
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -49,57 +46,73 @@ class Tables:
     """The tables of some stores, or of an export of them."""
 
     def __init__(self, spark: SparkSession, paths: Sequence[Path], wish: Wish) -> None:
-        self._spark = spark
-        self._wish = wish
-        exports = [path for path in paths if (path / EXPORT_MARK).is_file()]
+        self.spark = spark
+        self.wish = wish
+        exports = [path for path in paths if is_export(path)]
         if exports and len(paths) > 1:
             raise UnreadableStore(exports[0], "an export is audited alone, not beside others")
         self._export = exports[0] if exports else None
         self.stores = () if exports else name_stores(paths)
 
-    def tallies(self, wish: Wish | None = None) -> DataFrame:
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the stores."""
+        if self._export is not None:
+            return tuple(read_mark(self._export))
+        return tuple(store.name for store in self.stores)
+
+    def tallies(self) -> DataFrame:
         """Return examined blocks, summed up, and their problems."""
-        return self._examined("tallies", TALLIES, _tallied, (), wish)
+        if self._export is None:
+            return self._reader((), self.wish).option("view", "tallies").load()
+        tally = _tallying(self.wish.options)
+        return self._exported(()).select(*CHECKED_COLUMNS).mapInArrow(tally, TALLIES)
 
     def facts(
         self, columns: Sequence[str], types: Sequence[str] = (), wish: Wish | None = None
     ) -> DataFrame:
         """Return some columns of the facts of all blocks, or of those of some types."""
+        wished = wish or self.wish
+        if self._export is None:
+            reader = self._reader(types, wished).option("view", "facts")
+            return reader.option("columns", ",".join(columns)).load()
+        blocks = self._exported(types)
+        if HASHED.isdisjoint(columns):
+            blocks = blocks.withColumn("data", F.lit(None).cast("binary"))
         schema = StructType([FACTS[name] for name in columns])
-        return self._examined("facts", schema, _facts_of(schema), types, wish)
+        examine = _examining(wished.options, schema)
+        return blocks.select(*CHECKED_COLUMNS).mapInArrow(examine, schema)
 
-    def blocks(self, columns: Sequence[str], types: Sequence[str] = ()) -> DataFrame:
-        """Return some columns of blocks as they are, without looking into them."""
+    def blocks(
+        self,
+        columns: Sequence[str],
+        types: Sequence[str] = (),
+        after: Mapping[str, int] | None = None,
+    ) -> DataFrame:
+        """Return some columns of blocks as they are, without looking into them.
+
+        ``after`` leaves out rows up to a number, by store; an export has none.
+        """
         if self._export is not None:
             return self._exported(types).select(*columns)
-        return self._reader(types, self._wish).option("columns", ",".join(columns)).load()
-
-    def _examined(
-        self,
-        view: str,
-        schema: StructType,
-        examine: Callable[[dict[str, str]], Callable[[Batches], Iterator[pa.RecordBatch]]],
-        types: Sequence[str],
-        wish: Wish | None,
-    ) -> DataFrame:
-        wished = wish or self._wish
-        if self._export is None:
-            columns = ",".join(schema.names) if view == "facts" else ""
-            reader = self._reader(types, wished).option("view", view)
-            return reader.option("columns", columns).load()
-        blocks = self._exported(types)
-        if wished.seen is not None:
-            blocks = blocks.withColumn("seen", F.timestamp_seconds(F.lit(wished.seen)))
-        return blocks.select(*CHECKED_COLUMNS).mapInArrow(examine(wished.options), schema)
+        reader = self._reader(types, self.wish).option("after", json.dumps(after or {}))
+        return reader.option("columns", ",".join(columns)).load()
 
     def _reader(self, types: Sequence[str], wish: Wish) -> DataFrameReader:
         listed = {store.name: str(store.directory) for store in self.stores}
-        reader = self._spark.read.format(FORMAT).options(**wish.options)
+        reader = self.spark.read.format(FORMAT).options(**wish.options)
         return reader.option("stores", json.dumps(listed)).option("types", ",".join(types))
 
     def _exported(self, types: Sequence[str]) -> DataFrame:
-        exported = self._spark.read.parquet(str(self._export))
-        return exported.where(F.col("type").isin(*types)) if types else exported
+        """Return the blocks of the export, each with the last time its store was seen at."""
+        if self._export is None:
+            raise ValueError("not an export")
+        blocks = self.spark.read.parquet(str(self._export / EXPORTED_BLOCKS))
+        seen = F.lit(self.wish.seen)
+        for name, reached in read_mark(self._export).items():
+            last = F.lit(self.wish.seen or reached.seen)
+            seen = F.when(F.col("store") == name, last).otherwise(seen)
+        found = blocks.withColumn("seen", F.timestamp_seconds(seen))
+        return found.where(F.col("type").isin(*types)) if types else found
 
 
 def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
@@ -114,23 +127,20 @@ def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
     )
 
 
-def _tallied(options: dict[str, str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+def _tallying(options: dict[str, str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def tally(batches: Batches) -> Iterator[pa.RecordBatch]:
         return tally_batches(map(rows_of_batch, batches), checks_for(options))
 
     return tally
 
 
-def _facts_of(
-    schema: StructType,
-) -> Callable[[dict[str, str]], Callable[[Batches], Iterator[pa.RecordBatch]]]:
-    def with_options(options: dict[str, str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-        def examine(batches: Batches) -> Iterator[pa.RecordBatch]:
-            checks, columns = checks_for(options), arrow_schema(schema)
-            for batch in batches:
-                rows = rows_of_batch(batch)
-                yield facts_batch(rows, checks.examine(rows), columns)
+def _examining(
+    options: dict[str, str], schema: StructType
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def examine(batches: Batches) -> Iterator[pa.RecordBatch]:
+        checks, columns = checks_for(options, schema.names), arrow_schema(schema)
+        for batch in batches:
+            rows = rows_of_batch(batch)
+            yield facts_batch(rows, checks.examine(rows), columns)
 
-        return examine
-
-    return with_options
+    return examine

@@ -83,7 +83,7 @@ FACTS: Final = StructType(
         StructField("bits", _INTEGER, True),
         StructField("nonces", _INTEGER, True),
         StructField("nonce_height", _LONG, True),
-        StructField("stamp", _STRING, True),
+        StructField("stamp", _BINARY, True),
         StructField("tokened", _BOOLEAN, True),
         StructField("named", ArrayType(_BINARY, False), True),
         StructField("address", _STRING, True),

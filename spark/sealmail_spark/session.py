@@ -25,6 +25,10 @@ def open_session(master: str | None = None, *, watched: bool = False) -> SparkSe
     server, ``sc://HOST:15002``; without one, what the environment says, else this machine.
     ``watched`` shows a bar of progress.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.dataSource.register(SealmailSource)
+        return running
     builder = SparkSession.builder.appName(_APPLICATION)
     if master is not None and master.startswith("sc://"):
         builder = builder.remote(master)

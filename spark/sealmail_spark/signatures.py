@@ -28,9 +28,14 @@ class Verifying(Protocol):
 
 
 class SignatureChecks:
-    """Verifies the signatures of a share of the signed blocks, and reads their keys if asked."""
+    """Verifies the signatures of a share of the signed blocks, and reads their keys if asked.
 
-    def __init__(self, verifier: Verifying, share: float, *, certificates: bool = False) -> None:
+    Without a verifier all are left out.
+    """
+
+    def __init__(
+        self, verifier: Verifying | None, share: float, *, certificates: bool = False
+    ) -> None:
         if not 0 <= share <= 1:
             raise ValueError(f"a share is from 0 to 1, not {share}")
         self._verifier = verifier
@@ -39,13 +44,17 @@ class SignatureChecks:
 
     def check(self, row: StoredRow, facts: Facts, block: KeyAnnouncement | AddressClaim) -> None:
         """Verify one block, if it is in the sample, and note what was found."""
+        verifier = self._verifier
+        if verifier is None:
+            facts.signature = "left out"
+            return
         if self._certificates and isinstance(block, KeyAnnouncement):
-            self._read_certificate(facts, block)
+            _read_certificate(verifier, facts, block)
         if int.from_bytes(row.digest[:4], "big") >= self._below:
             facts.signature = "left out"
             return
         try:
-            facts.signature = self._verify(row, facts, block)
+            facts.signature = _verify(verifier, row, facts, block)
         except Undecided as error:
             facts.signature = "undecided"
             facts.problems.append(Problem("undecided-signature", error.reason))
@@ -53,32 +62,37 @@ class SignatureChecks:
             facts.signature = "bad"
             facts.problems.append(Problem("bad-signature", error.reason))
 
-    def _verify(self, row: StoredRow, facts: Facts, block: KeyAnnouncement | AddressClaim) -> str:
-        if isinstance(block, KeyAnnouncement):
-            armored, signer = block.signed.armored_key, KeyId(row.key)
-        elif row.certificate is None:
-            detail = f"no announcement of {block.key_id} in this store"
-            facts.problems.append(Problem("claim-without-key", detail))
-            return "no key"
-        else:
-            armored = SignedText.parse(split_lines(row.certificate)).armored_key
-            signer = block.key_id
-        found = self._verifier.verify_clear_signed(block.signed.message, armored, signer)
-        if isinstance(block, KeyAnnouncement) and found.revoked != row.revoked:
-            kept, is_ = ("revoked", "not") if row.revoked else ("in force", "revoked")
-            detail = f"the store keeps it as {kept}, but the key is {is_}"
-            facts.problems.append(Problem("wrong-revocation", detail))
-        return "good"
 
-    def _read_certificate(self, facts: Facts, block: KeyAnnouncement) -> None:
-        if facts.announced is None:
-            return
-        try:
-            held = self._verifier.read_certificate(block.signed.armored_key)
-        except BadSignature:
-            # A key that cannot be read cannot verify anything either; that is reported.
-            return
-        facts.announced.read = True
-        facts.announced.key_expires = held.expires
-        facts.announced.can_encrypt = held.can_encrypt
-        facts.announced.old_self_signature = held.old_self_signature
+def _verify(
+    verifier: Verifying, row: StoredRow, facts: Facts, block: KeyAnnouncement | AddressClaim
+) -> str:
+    if isinstance(block, KeyAnnouncement):
+        armored, signer = block.signed.armored_key, KeyId(row.key)
+    elif row.certificate is None:
+        detail = f"no announcement of {block.key_id} in this store"
+        facts.problems.append(Problem("claim-without-key", detail))
+        return "no key"
+    else:
+        armored = SignedText.parse(split_lines(row.certificate)).armored_key
+        signer = block.key_id
+    found = verifier.verify_clear_signed(block.signed.message, armored, signer)
+    if isinstance(block, KeyAnnouncement) and found.revoked != row.revoked:
+        detail = (
+            "recorded as revoked, but it is not" if row.revoked else "revoked, but not recorded"
+        )
+        facts.problems.append(Problem("wrong-revocation", detail))
+    return "good"
+
+
+def _read_certificate(verifier: Verifying, facts: Facts, block: KeyAnnouncement) -> None:
+    if facts.announced is None:
+        return
+    try:
+        held = verifier.read_certificate(block.signed.armored_key)
+    except BadSignature:
+        # A key that cannot be read cannot verify anything either; that is reported.
+        return
+    facts.announced.read = True
+    facts.announced.key_expires = held.expires
+    facts.announced.can_encrypt = held.can_encrypt
+    facts.announced.old_self_signature = held.old_self_signature

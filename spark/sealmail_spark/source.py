@@ -10,7 +10,8 @@ Options, beside ``path`` (a store, a data directory, or a directory of many):
 - ``signatures``: which share of the signatures to verify, 0 to 1; ``certificates``: ``true`` reads
   what keys say of themselves; neither for ``blocks``;
 - ``seen``: the present of the audit in seconds since 1970, else what each store last knew;
-- ``rows``: about how many rows a partition has.
+- ``rows``: about how many rows a partition has;
+- ``after``: a JSON object of store names and row numbers: only rows beyond are read.
 
 Every partition is one state of its store; a store in use may move on between two of them.
 """
@@ -31,7 +32,7 @@ from sealmail_spark.batches import (
     facts_batch,
     record_batch,
 )
-from sealmail_spark.checking import checks_for
+from sealmail_spark.checking import HASHED, checks_for
 from sealmail_spark.facts import StoredRow
 from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS, FACTS, TALLIES
 from sealmail_spark.store_files import (
@@ -118,6 +119,7 @@ class _Reader(DataSourceReader):
             [type.strip() for type in types.split(",")] if types else None,
             int(self.options.get("rows", DEFAULT_ROWS)),
             int(seen) if seen is not None else None,
+            json.loads(self.options.get("after", "{}")),
         )
         return [_Part(each) for each in ranges]
 
@@ -194,8 +196,9 @@ class _FactsReader(_Reader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the facts of a range."""
-        checks, schema = checks_for(self.options), arrow_schema(self.schema)
-        for rows in stored_rows(partition.value):
+        names = self.schema.names
+        checks, schema = checks_for(self.options, names), arrow_schema(self.schema)
+        for rows in stored_rows(partition.value, bodies=not HASHED.isdisjoint(names)):
             yield facts_batch(rows, checks.examine(rows), schema)
 
 
@@ -217,17 +220,20 @@ _ROW_EXPRESSIONS: Final = [_EXPRESSIONS.get(name, name) for name in CHECKED_COLU
 _PLACES: Final = {name: CHECKED_COLUMNS.index(name) for name in CHECKED_COLUMNS}
 
 
-def stored_rows(part: KeyRange, page: int = _PAGE_ROWS) -> Iterator[list[StoredRow]]:
+def stored_rows(part: KeyRange, *, bodies: bool = True) -> Iterator[list[StoredRow]]:
     """Yield the rows of a range in pages, large bodies as the paths of their files."""
     directory = part.store.directory
     key_at, size_at, data_at = (_PLACES[name] for name in ("key", "size", "data"))
     store, seen = part.store.name, part.seen
-    for rows in rows_of(part, _ROW_EXPRESSIONS, page):
+    asked = list(_ROW_EXPRESSIONS)
+    if not bodies:
+        asked[data_at] = "NULL"
+    for rows in rows_of(part, asked, _PAGE_ROWS):
         found = []
         for row in rows:
             values = list(row)
             values[0], values[1] = store, seen
-            if values[data_at] is None and values[size_at] > 0:
+            if bodies and values[data_at] is None and values[size_at] > 0:
                 values[data_at] = data_file(directory, values[key_at])
             found.append(StoredRow(*values))
         yield found

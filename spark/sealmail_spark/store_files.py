@@ -6,7 +6,7 @@ is read as long as it still has the columns that audits need.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,13 +54,17 @@ class StoreFolder:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The entries of one type from one key on, up to another that is not included."""
+    """The entries of one type from one key on, up to another that is not included.
+
+    Only rows numbered beyond ``after``, where those up to it are known already.
+    """
 
     store: StoreFolder
     seen: int
     type: str
     first: bytes
     end: bytes | None
+    after: int = 0
 
 
 def find_stores(path: Path) -> tuple[StoreFolder, ...]:
@@ -139,6 +143,7 @@ def key_ranges(
     types: Sequence[str] | None,
     rows_each: int,
     seen: int | None = None,
+    after: Mapping[str, int] | None = None,
 ) -> list[KeyRange]:
     """Share the keys of all stores out in ranges of about ``rows_each`` rows of one type."""
     ranges: list[KeyRange] = []
@@ -154,7 +159,7 @@ def key_ranges(
                 bounds = [_bound(place, pieces) for place in range(pieces)]
                 ends = [*bounds[1:], None]
                 ranges += [
-                    KeyRange(store, latest, type, first, end)
+                    KeyRange(store, latest, type, first, end, (after or {}).get(store.name, 0))
                     for first, end in zip(bounds, ends, strict=True)
                 ]
     return ranges
@@ -174,6 +179,9 @@ def rows_of(part: KeyRange, columns: Sequence[str], page: int) -> Iterator[list[
     if part.end is not None:
         question += " AND key < ?"
         values += (part.end,)
+    if part.after:
+        question += " AND id > ?"
+        values += (part.after,)
     with closing(open_index(part.store.directory)) as connection:
         cursor = connection.execute(question, values)
         while rows := cursor.fetchmany(page):

@@ -52,6 +52,51 @@ def test_a_peer_that_sends_a_byte_now_and_then_hits_the_deadline(identity: Ident
     asyncio.run(scene())
 
 
+def test_data_that_come_a_byte_now_and_then_hit_the_deadline(identity: Identity) -> None:
+    """Each byte of a data block is handed on as it comes, and yet moves no deadline."""
+
+    async def scene() -> None:
+        server = SmallServer(identity.context())
+        async with serving(server, idle_seconds=0.4) as (address, _):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            await reader.readline()
+            writer.write(
+                f"STORE SERVER {BlockKey(bytes(20))}\r\nType: data\r\nData: 99\r\n".encode()
+            )
+            try:
+                for _ in range(15):
+                    writer.write(b"x")
+                    await asyncio.sleep(0.1)
+                    if server.errors:
+                        break
+            finally:
+                writer.close()
+        assert [type(error) for error in server.errors] == [Timeout]
+
+    asyncio.run(scene())
+
+
+def test_data_at_the_pace_of_the_slowest_are_waited_for(identity: Identity) -> None:
+    """A block may take many times the deadline, as long as it comes fast enough."""
+
+    async def scene() -> None:
+        server = SmallServer(identity.context())
+        async with serving(server, idle_seconds=0.4) as (address, _):
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            await reader.readline()
+            writer.write(
+                f"STORE SERVER {BlockKey(bytes(20))}\r\nType: data\r\nData: 6000\r\n".encode()
+            )
+            for _ in range(12):
+                writer.write(bytes(500))
+                await asyncio.sleep(0.1)
+            assert await reader.readline() == b"DONE\r\n"
+            writer.close()
+        assert server.errors == []
+
+    asyncio.run(scene())
+
+
 def test_a_long_body_that_keeps_coming_is_waited_for(identity: Identity) -> None:
     """A text block may take longer than the deadline as long as it makes progress."""
 

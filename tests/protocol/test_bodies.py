@@ -61,6 +61,13 @@ def test_an_endless_body_ends_the_connection() -> None:
         feed(BodyReader(), b"Padding: " + b"x" * 16_000, times=1100)
 
 
+def test_a_body_of_millions_of_short_lines_ends_the_connection() -> None:
+    """Each line costs more memory than it carries, so a few bytes a line are no block."""
+    reader = BodyReader(answer=True)
+    with pytest.raises(ProtocolError, match="short lines"):
+        feed(reader, b"Type: message-announcement", b"xx", times=2_000_000)
+
+
 def test_a_full_mailbox_reaches_its_owner() -> None:
     """An answer has room for a mailbox of 16 MiB and the separators in it; a body has not."""
     entry = b"x" * 248

@@ -55,7 +55,7 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
         shown |= dict(zip(listed, values, strict=True))
     for each in fields(Config):
         text = shown[each.name].strip("`").replace('["localhost"]', "('localhost',)")
-        expected = each.default if not isinstance(each.default, bool) else "true"
+        expected = str(each.default).lower() if isinstance(each.default, bool) else each.default
         assert text.strip('"') == str(expected), each.name
 
 

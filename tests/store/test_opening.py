@@ -56,10 +56,10 @@ def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     before = index.read_bytes()
     with pytest.raises(
-        NewerSchema, match="has schema 99, this version knows 2; upgrade"
+        NewerSchema, match="has schema 99, this version knows 3; upgrade"
     ) as caught:
         BlockStore.open(tmp_path)
-    assert (caught.value.found, caught.value.known) == (99, 2)
+    assert (caught.value.found, caught.value.known) == (99, 3)
     assert index.read_bytes() == before
     with pytest.raises(NewerSchema):
         BlockStore.open(tmp_path)

@@ -54,7 +54,7 @@ bool has_sha(void)
 }
 
 const struct kernel *const all_kernels[] = {
-    &avx512_kernel, &shani_kernel, &avx2_kernel, &portable_kernel, NULL,
+    &avx512_kernel, &avx512_single_kernel, &shani_kernel, &avx2_kernel, &portable_kernel, NULL,
 };
 
 void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)

@@ -50,6 +50,8 @@ static void fold_first_block(struct message *message)
     memcpy(message->begun, sha256_start, sizeof message->begun);
     for (unsigned t = 0; t < first; t++)
         portable_round(message->begun, message->first_wk[t]);
+    /* Of the next round only the word is missing, which is added to two words of its state. */
+    portable_round(message->begun, sha256_k[first]);
 
     /* Each word of the schedule is a sum of four; a word that varies is left out by taking it
      * as zero, which both sigmas keep zero. */

@@ -55,16 +55,17 @@ struct search {
  * which must stay small against the 2^(bits/2) of the search. */
 static unsigned theta_of(unsigned bits, unsigned lanes)
 {
-    /* A thousand points are few enough to be met at leisure; kernels with few lanes make do
-     * with a quarter. Where points are rare, four times as many cost fewer detours. */
-    const unsigned log_points = lanes > 8 ? 10 : 8;
-    static const unsigned rare = 8, most = 28;
+    /* Some five hundred points are met at leisure; kernels with few lanes make do with half as
+     * many. Where points are rare, eight or four times as many cost fewer detours. */
+    const bool many = lanes > 8;
+    const unsigned log_points = many ? 9 : 8, more = many ? 3 : 2, rare = many ? 7 : 8;
+    static const unsigned most = 28;
     unsigned half = bits / 2;
     if (half <= log_points)
         return 0;
     unsigned theta = half - log_points;
     if (theta > rare)
-        theta = theta - 2 > rare ? theta - 2 : rare;
+        theta = theta - more > rare ? theta - more : rare;
     return theta < most ? theta : most;
 }
 

@@ -77,7 +77,7 @@ struct message {
     /* The first block, '0' where the nonce varies. */
     uint8_t first[BLOCK_BYTES];
     uint32_t words[BLOCK_WORDS];
-    /* The state after the rounds before the first word that varies. */
+    /* The state after the round of the first word that varies, this word taken as zero. */
     uint32_t begun[STATE_WORDS];
     /* Each word of the first block plus its round constant. */
     uint32_t first_wk[BLOCK_WORDS];
@@ -128,7 +128,8 @@ struct kernel {
     void (*stream)(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks, size_t count);
 };
 
-extern const struct kernel portable_kernel, avx2_kernel, avx512_kernel, shani_kernel;
+extern const struct kernel portable_kernel, avx2_kernel, avx512_kernel, avx512_single_kernel;
+extern const struct kernel shani_kernel;
 
 /* One message after the other: portable, and with the SHA instructions. */
 void portable_compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count);

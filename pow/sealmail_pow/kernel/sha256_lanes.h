@@ -1,4 +1,4 @@
-/* Many messages at once, one in each lane of a vector: the body of three kernels.
+/* Many messages at once, one in each lane of a vector: the body of four kernels.
  *
  * The file that includes this one has defined, for its instruction set:
  *   TARGET            the attribute that lets the compiler use it
@@ -141,11 +141,10 @@ INLINE bool any_zero(row x)
     ROUND(c, d, e, f, g, h, a, b, WK((t) + 6));    \
     ROUND(b, c, d, e, f, g, h, a, WK((t) + 7))
 
-#define ALL_ROUNDS(WK)                              \
-    EIGHT_ROUNDS(0, WK); EIGHT_ROUNDS(8, WK);       \
-    EIGHT_ROUNDS(16, WK); EIGHT_ROUNDS(24, WK);     \
-    EIGHT_ROUNDS(32, WK); EIGHT_ROUNDS(40, WK);     \
-    EIGHT_ROUNDS(48, WK); EIGHT_ROUNDS(56, WK)
+/* Not all rounds are written out: the code of a whole hash would be larger than the cache that
+ * instructions come from, and the processor would wait for its own program. Eight rounds bring
+ * every variable back to its place, sixteen every word of the schedule. */
+#define ROLLED _Pragma("GCC unroll 1") for
 
 struct rows {
     row of[STATE_WORDS];
@@ -159,7 +158,9 @@ INLINE struct rows shared_block(struct rows s, const uint32_t *wk, size_t stride
     row a = s.of[0], b = s.of[1], c = s.of[2], d = s.of[3];
     row e = s.of[4], f = s.of[5], g = s.of[6], h = s.of[7];
 #define SHARED(t) same(wk[(t) * stride])
-    ALL_ROUNDS(SHARED);
+    ROLLED (int t = 0; t < ROUNDS; t += 8, wk += 8 * stride) {
+        EIGHT_ROUNDS(0, SHARED);
+    }
 #undef SHARED
     return (struct rows){{
         add(s.of[0], a), add(s.of[1], b), add(s.of[2], c), add(s.of[3], d),
@@ -167,23 +168,18 @@ INLINE struct rows shared_block(struct rows s, const uint32_t *wk, size_t stride
     }};
 }
 
-/* Word t of the first block's schedule. `first` and `varying` are constants wherever this is
- * inlined, so only the terms that do vary from lane to lane are left; the sum of the others
- * was computed once. */
+/* Word t of the first block's schedule, up to word 31. `first` and `varying` are constants
+ * wherever this is inlined, so only the terms that do vary from lane to lane are left; the sum of
+ * the others was computed once. */
 INLINE row scheduled(const struct message *m, row w[BLOCK_WORDS], unsigned t, unsigned first,
                      unsigned varying)
 {
 #define VARIES(t) ((t) >= BLOCK_WORDS || (t) - first < varying)
     if (t < BLOCK_WORDS)
         return VARIES(t) ? add(w[t], same(sha256_k[t])) : same(m->first_wk[t]);
-    row sum;
-    if (t < 2 * BLOCK_WORDS) {
-        sum = same(m->fixed[t - 16]);
-        if (VARIES(t - 16))
-            sum = add(sum, w[t - 16]);
-    } else {
-        sum = w[t % 16];
-    }
+    row sum = same(m->fixed[t - 16]);
+    if (VARIES(t - 16))
+        sum = add(sum, w[t - 16]);
     if (VARIES(t - 15))
         sum = add(sum, sigma_0(w[(t - 15) % 16]));
     if (VARIES(t - 7))
@@ -195,8 +191,18 @@ INLINE row scheduled(const struct message *m, row w[BLOCK_WORDS], unsigned t, un
 #undef VARIES
 }
 
+/* A word of the schedule from word 32 on, in place of the one sixteen words before. */
+INLINE row next_word(row w[BLOCK_WORDS], unsigned t, uint32_t k)
+{
+    row sum = add(add(w[t], sigma_0(w[(t + 1) % 16])),
+                  add(w[(t + 9) % 16], sigma_1(w[(t + 14) % 16])));
+    w[t] = sum;
+    return add(sum, same(k));
+}
+
 /* Take the state through the first block, of which `varying` words from word `first` on differ
- * between the lanes. The rounds before those were done once. */
+ * between the lanes. The rounds before those were done once, and the round of the first of them
+ * but for adding it. */
 INLINE struct rows first_block(const struct message *m, const row *words, unsigned first,
                                unsigned varying)
 {
@@ -204,14 +210,19 @@ INLINE struct rows first_block(const struct message *m, const row *words, unsign
     for (unsigned word = 0; word < varying; word++)
         w[first + word] = words[word];
     /* Each round renames the variables, the rounds done before as well. */
-#define BEGUN(word) same(m->begun[((word) + first) % STATE_WORDS])
+#define BEGUN(word) same(m->begun[((word) + first + 1) % STATE_WORDS])
     row a = BEGUN(0), b = BEGUN(1), c = BEGUN(2), d = BEGUN(3);
     row e = BEGUN(4), f = BEGUN(5), g = BEGUN(6), h = BEGUN(7);
 #undef BEGUN
 #define OWN(t) scheduled(m, w, t, first, varying)
-    if (first == 0)
-        ROUND(a, b, c, d, e, f, g, h, OWN(0));
-    ROUND(h, a, b, c, d, e, f, g, OWN(1));
+    if (first == 0) {
+        d = add(d, w[0]);
+        h = add(h, w[0]);
+        ROUND(h, a, b, c, d, e, f, g, OWN(1));
+    } else {
+        c = add(c, w[1]);
+        g = add(g, w[1]);
+    }
     ROUND(g, h, a, b, c, d, e, f, OWN(2));
     ROUND(f, g, h, a, b, c, d, e, OWN(3));
     ROUND(e, f, g, h, a, b, c, d, OWN(4));
@@ -220,9 +231,13 @@ INLINE struct rows first_block(const struct message *m, const row *words, unsign
     ROUND(b, c, d, e, f, g, h, a, OWN(7));
     EIGHT_ROUNDS(8, OWN);
     EIGHT_ROUNDS(16, OWN); EIGHT_ROUNDS(24, OWN);
-    EIGHT_ROUNDS(32, OWN); EIGHT_ROUNDS(40, OWN);
-    EIGHT_ROUNDS(48, OWN); EIGHT_ROUNDS(56, OWN);
 #undef OWN
+#define NEXT(i) next_word(w, i, k[i])
+    const uint32_t *k = sha256_k + 2 * BLOCK_WORDS;
+    ROLLED (; k < sha256_k + ROUNDS; k += BLOCK_WORDS) {
+        EIGHT_ROUNDS(0, NEXT); EIGHT_ROUNDS(8, NEXT);
+    }
+#undef NEXT
     return (struct rows){{
         add(same(sha256_start[0]), a), add(same(sha256_start[1]), b),
         add(same(sha256_start[2]), c), add(same(sha256_start[3]), d),

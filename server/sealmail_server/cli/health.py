@@ -33,6 +33,10 @@ def status(data: Path, as_json: bool) -> None:
         click.echo(f"deletes      nothing until {found['deletes_nothing_until']}")
     accounts = ", ".join(f"{number} {state}" for state, number in found["accounts"].items())
     click.echo(f"accounts     {accounts}")
+    queued = ", ".join(f"{number} {state}" for state, number in found["queue"].items())
+    click.echo(f"queue        {queued}")
+    for server in found["servers_down"]:
+        click.echo(f"down         {server}")
     for kind, count in found["blocks"].items():
         click.echo(f"blocks       {count['entries']} {kind}, {count['bytes']} bytes")
 

@@ -2,14 +2,21 @@
 
 import json
 import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
+from pyspark.sql import SparkSession
 
-from sealmail_spark.audits import JOBS, kept
-from sealmail_spark.cli.common import Order, audit_options, fail
-from sealmail_spark.reading import Tables
-from sealmail_spark.results import Summary, worst_first, write_results
+from sealmail_spark.audits import JOBS, Background, audit_delivery
+from sealmail_spark.cli.common import Order, audit_options, fail, master_option, prices_options
+from sealmail_spark.cli.running import finish, report_of
+from sealmail_spark.exporting import export as write_export
+from sealmail_spark.jobs.delivery import LEDGER
+from sealmail_spark.prices import Market
+from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.session import open_session
 from sealmail_spark.store_files import UnreadableStore
 
@@ -21,7 +28,7 @@ class Program(click.Group):
         """Run a command."""
         try:
             return super().invoke(context)
-        except (UnreadableStore, OSError) as error:
+        except (UnreadableStore, OSError, ValueError) as error:
             fail(error)
 
 
@@ -30,7 +37,7 @@ def main() -> None:
     """Audit block stores: live ones, backups, and directories of many.
 
     A STORE is a store's directory, the data directory of a sealmaild, a directory of several, or
-    an export. Exit code 0: no more findings than --fail-on bears; 1: more; 2: the question is
+    an export. Exit code 0: no more findings than --fail-on bears; 1: more; 2: the question was
     wrong.
     """
 
@@ -39,40 +46,141 @@ def main() -> None:
 @audit_options
 def store(order: Order) -> None:
     """Examine every block: key, stamp, date, size, digest, bytes and signature."""
-    run_job("store", order)
+    run_jobs(["store"], order)
 
 
-def run_job(name: str, order: Order) -> None:
-    """Run a job, keep what it found, tell it, and end with the exit code for it."""
-    spark = open_session(order.master, watched=sys.stderr.isatty() and not order.as_json)
-    audit = JOBS[name](Tables(spark, order.paths, order.wish))
-    findings = kept(audit.findings)
-    summary = Summary.of(findings)
-    if order.out is not None:
-        write_results(order.out, findings, audit.figures)
-    shown = worst_first(findings, order.most) if order.most else []
-    if order.as_json:
-        counts = [
-            {"job": job, "severity": severity, "code": code, "count": count}
-            for (job, severity, code), count in summary.by_code.items()
-        ]
-        click.echo(json.dumps({"summary": counts, "findings": shown}, indent=2))
+@main.command()
+@audit_options
+def references(order: Order) -> None:
+    """Find data nobody names, mail without its data, what is kept too long; bytes by user."""
+    run_jobs(["references"], order)
+
+
+@main.command()
+@audit_options
+def replicas(order: Order) -> None:
+    """Compare stores that should be equal, such as those of a pair."""
+    run_jobs(["replicas"], order)
+
+
+@main.command()
+@audit_options
+def keys(order: Order) -> None:
+    """Find expired, revoked and weak keys, and addresses that several keys claim."""
+    run_jobs(["keys"], order)
+
+
+@main.command()
+@audit_options
+@prices_options
+def pow(order: Order, market: Market | None) -> None:
+    """Weigh what mail has paid, find stamps used twice, and tell what each price costs whom."""
+    run_jobs(["pow"], order, market)
+
+
+@main.command()
+@click.argument(
+    "ledgers",
+    nargs=-1,
+    required=True,
+    metavar="LEDGER...",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@audit_options(stores_required=False)
+def delivery(order: Order, ledgers: tuple[Path, ...]) -> None:
+    """Tell how the mail of LEDGERs fared, which `sealmail outbox --export` writes.
+
+    With --store, also how much mail stores had a day: no more can be known from them.
+    """
+    spark = open_session(order.master, watched=order.watched)
+    ledger = spark.read.schema(LEDGER).json([str(path) for path in ledgers])
+    tables = Tables(spark, order.paths, order.wish) if order.paths else None
+    finish(spark, order, {"delivery": audit_delivery(ledger, tables)})
+
+
+@main.command()
+@click.argument("html", type=click.Path(dir_okay=False, path_type=Path))
+@audit_options
+@prices_options
+@click.option("--replicas", is_flag=True, help="The stores are partners: compare them, too.")
+@click.option(
+    "--ledger",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Tell how the mail of this ledger fared, too; may be repeated.",
+)
+def report(
+    html: Path, order: Order, market: Market | None, replicas: bool, ledger: tuple[Path, ...]
+) -> None:
+    """Run all audits and write one page with plots to HTML."""
+    jobs = [name for name in JOBS if name != "replicas" or replicas]
+    spark = open_session(order.master, watched=order.watched)
+    tables = Tables(spark, order.paths, order.wish)
+    background = _background(spark, order, market)
+    audits = {name: JOBS[name](tables, background) for name in jobs}
+    if ledger:
+        rows = spark.read.schema(LEDGER).json([str(path) for path in ledger])
+        audits["delivery"] = audit_delivery(rows, tables)
+    finish(
+        spark, order, audits, lambda run: html.write_text(report_of(run, tables), encoding="utf-8")
+    )
+
+
+@main.command()
+@click.argument(
+    "paths",
+    nargs=-1,
+    required=True,
+    metavar="STORE...",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The directory of the export; what it has already is not written again.",
+)
+@master_option
+def export(paths: tuple[Path, ...], target: Path, master: str | None) -> None:
+    """Write the blocks of stores as Parquet, by type and day, adding only what is new."""
+    spark = open_session(master, watched=sys.stderr.isatty())
+    click.echo(f"{write_export(spark, Tables(spark, paths, Wish()), target)} blocks are new")
+
+
+@main.command()
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--blocks", type=click.IntRange(20), default=10_000, show_default=True)
+@click.option("--faults", type=click.IntRange(0), default=0, help="So many faults of each kind.")
+@click.option(
+    "--partners", is_flag=True, help="Make two stores, a and b, of which b lacks what a has."
+)
+@click.option("--seed", type=int, default=0, help="Another number makes another store.")
+def generate(directory: Path, blocks: int, faults: int, partners: bool, seed: int) -> None:
+    """Make a realistic store of invented mail in DIRECTORY, and the list of what is wrong.
+
+    The list is DIRECTORY/seeded.json.
+    """
+    from sealmail_spark.generator.making import make_pair, make_store
+
+    now = datetime.now(UTC).replace(microsecond=0)
+    if partners:
+        made = make_pair(directory, blocks, faults=faults, seed=seed, now=now)
     else:
-        _tell(summary, shown)
-    if order.fail_on.exceeded_by(summary):
-        sys.exit(1)
+        made = make_store(directory / "store", blocks, faults=faults, seed=seed, now=now)
+    seeded = [asdict(one) for one in made.seeded]
+    (directory / "seeded.json").write_text(json.dumps(seeded, indent=2), encoding="utf-8")
+    click.echo(f"{made.blocks} blocks, {len(seeded)} faults in {directory}")
 
 
-def _tell(summary: Summary, shown: list[dict[str, Any]]) -> None:
-    if not summary.by_code:
-        click.echo("nothing is wrong")
-        return
-    for (job, severity, code), count in summary.by_code.items():
-        click.echo(f"{count:9} {severity:8} {job}: {code}")
-    click.echo()
-    for row in shown:
-        where = " ".join(str(row[name]) for name in ("store", "type", "key") if row[name])
-        click.echo(f"{row['code']}: {where}: {row['detail']}")
-    left = sum(summary.by_code.values()) - len(shown)
-    if left > 0 and shown:
-        click.echo(f"... and {left} more; --out DIR writes all of them")
+def run_jobs(names: list[str], order: Order, market: Market | None = None) -> None:
+    """Run jobs, keep what they found, tell it, and end with the exit code for it."""
+    spark = open_session(order.master, watched=order.watched)
+    tables = Tables(spark, order.paths, order.wish)
+    background = _background(spark, order, market)
+    finish(spark, order, {name: JOBS[name](tables, background) for name in names})
+
+
+def _background(spark: SparkSession, order: Order, market: Market | None) -> Background:
+    claims = order.history.earlier_claims(spark) if order.history else None
+    return Background(market, claims)

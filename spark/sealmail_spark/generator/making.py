@@ -8,8 +8,12 @@ from random import Random
 
 from sealmail_spark.generator.faults import Damage, Seeded, damage, seeded_faults
 from sealmail_spark.generator.town import Town
-from sealmail_spark.generator.writing import write_store
+from sealmail_spark.generator.workshop import two_versions
+from sealmail_spark.generator.writing import copy_store, write_store
 from sealmail_store import StoredEntry
+
+# The audit's present comes after all that was made, and after what was made to expire.
+_LATER = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +28,8 @@ class Made:
 def make_store(
     directory: Path, blocks: int, *, faults: int = 0, seed: int = 0, now: datetime
 ) -> Made:
-    """Make a store of so many blocks, and ``faults`` of each kind beside them.
-
-    The audit's present will be an hour after ``now``, when all that was made is long written.
-    """
-    rng = Random(seed)  # noqa: S311 - invented mail is no secret
-    town = Town(rng, now, blocks)
+    """Make a store of so many blocks, and ``faults`` of each kind beside them."""
+    town = Town(Random(seed), now, blocks)  # noqa: S311 - invented mail is no secret
     seeded: list[Seeded] = []
     damages: list[Damage] = []
 
@@ -40,6 +40,28 @@ def make_store(
             damages.extend(fault.damage)
             yield from fault.entries
 
-    written = write_store(directory, entries(), now + timedelta(hours=1))
+    written = write_store(directory, entries(), now + _LATER)
     damage(directory, damages)
     return Made(directory, written, tuple(seeded))
+
+
+def make_pair(directory: Path, blocks: int, *, faults: int, seed: int, now: datetime) -> Made:
+    """Make partners ``a`` and ``b``, equal but for ``faults`` of each kind that partners have."""
+    town = Town(Random(seed), now, blocks)  # noqa: S311 - invented mail is no secret
+    first, second = directory / "a", directory / "b"
+    write_store(first, town.entries(), now + _LATER)
+    copy_store(first, second)
+    seeded: list[Seeded] = []
+    only_first: list[StoredEntry] = []
+    older: list[StoredEntry] = []
+    for _ in range(faults):
+        one = town.workshop.acknowledgment(town.moment())
+        only_first.append(one)
+        seeded.append(Seeded("replicas", "missing-at-partner", one.type, one.key.hex))
+        before, after = two_versions(town.workshop, town.moment(timedelta(days=8)))
+        only_first.append(after)
+        older.append(before)
+        seeded.append(Seeded("replicas", "differs", after.type, after.key.hex))
+    written = write_store(first, only_first, now + _LATER)
+    write_store(second, older, now + _LATER)
+    return Made(directory, blocks + written, tuple(seeded))

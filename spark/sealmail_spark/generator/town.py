@@ -34,12 +34,14 @@ class Town:
         self.now = now
         self.workshop = Workshop(rng)
         self._blocks = blocks
+        # No two towns have the same addresses, or their claims would be rivals.
+        self._domain = f"town-{rng.randrange(1 << 32):08x}.example"
         count = max(_FEWEST_PEOPLE, min(_MOST_PEOPLE, blocks // _BLOCKS_A_PERSON))
         self.people = [self.person(number) for number in range(count)]
 
     def person(self, number: int, pair: KeyPair | None = None, user: str = "user") -> Person:
         """Return a person with a new key, or with the one given."""
-        name, address = f"{user.title()} {number}", f"{user}{number}@example.net"
+        name, address = f"{user.title()} {number}", f"{user}{number}@{self._domain}"
         held = pair or new_key(f"{name} <{address}>")
         return Person(
             name=name,

@@ -22,7 +22,7 @@ from sealmail_protocol.compose import (
     make_data_header,
 )
 from sealmail_protocol.fields import join_lines, split_lines
-from sealmail_protocol.keys import AckHash, BlockKey, KeyId, announcement_key, data_key
+from sealmail_protocol.keys import AckHash, BlockKey, announcement_key, data_key
 from sealmail_protocol.merges import announcement_identity
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import (
@@ -87,10 +87,10 @@ class Workshop:
         paid = reader.price.met_by(asked.bits, asked.nonces)
         return text_entry(block, block.own_key, paid=paid)
 
-    def acknowledgment(self, date: datetime) -> StoredEntry:
+    def acknowledgment(self, date: datetime, secret: AckHash | None = None) -> StoredEntry:
         """Return the acknowledgment of a mail that may be anywhere."""
-        secret = AckHash(self.rng.randbytes(20))
-        floor = BLOCK_POLICY_STAMPS["acknowledgment"]
+        secret = secret or AckHash(self.rng.randbytes(20))
+        floor = _STAMPS["acknowledgment"]
         stamp = mint(acknowledgment_challenge(date, secret), floor, threads=1)
         block = make_acknowledgment(date, stamp, secret)
         return text_entry(block, block.own_key)
@@ -108,7 +108,7 @@ class Workshop:
             price=owner.price,
             armored_key=owner.armored_key,
         )
-        stamp = mint(text.challenge, BLOCK_POLICY_STAMPS["key-announcement"], threads=1)
+        stamp = mint(text.challenge, _STAMPS["key-announcement"], threads=1)
         block = parse_text_block(split_lines(owner.sign(text.stamped(stamp))))
         return text_entry(block, announcement_key(owner.key_id), revoked=revoked)
 
@@ -123,7 +123,7 @@ class Workshop:
         """Return a person's claim to an address, if asked signed by another."""
         claimed = address or owner.address
         challenge = claim_challenge(date, owner.key_id, claimed)
-        stamp = mint(challenge, BLOCK_POLICY_STAMPS["address-claim"], threads=1)
+        stamp = mint(challenge, _STAMPS["address-claim"], threads=1)
         text = claim_text(date, stamp, owner.key_id, claimed)
         block = parse_text_block(split_lines((by or owner).sign(text)))
         if block.own_key is None:
@@ -131,7 +131,7 @@ class Workshop:
         return text_entry(block, block.own_key)
 
 
-BLOCK_POLICY_STAMPS = {str(kind): policy.server_stamp for kind, policy in BLOCK_POLICY.items()}
+_STAMPS = {str(kind): policy.server_stamp for kind, policy in BLOCK_POLICY.items()}
 
 
 def text_entry(
@@ -172,6 +172,8 @@ def some_key(rng: Random) -> BlockKey:
     return BlockKey(rng.randbytes(20))
 
 
-def some_key_id(rng: Random) -> KeyId:
-    """Return a key id that belongs to nobody."""
-    return KeyId(rng.randbytes(20))
+def two_versions(workshop: Workshop, date: datetime) -> tuple[StoredEntry, StoredEntry]:
+    """Return two acknowledgments of the same mail, the second a little later."""
+    secret = AckHash(workshop.rng.randbytes(20))
+    first = workshop.acknowledgment(date, secret)
+    return first, workshop.acknowledgment(date + timedelta(minutes=20), secret)

@@ -1,0 +1,67 @@
+"""``sealmaild queue``: what waits for other servers, and what came back."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sealmail_server.cli.common import ask, data_option, json_option, print_json
+
+_WAITING = "waiting"
+
+
+@click.group()
+def queue() -> None:
+    """Look after deliveries to other servers, whether the server is running or not."""
+
+
+@queue.command("list")
+@data_option
+@click.option("--full", is_flag=True, help="Show where waiting blocks are to go, too.")
+@click.option("--all", "every", is_flag=True, help="Show delivered ones, too.")
+@json_option
+def list_rows(data: Path, full: bool, every: bool, as_json: bool) -> None:
+    """List what waits, and the dead letters of the last 14 days."""
+    rows = ask(data, do="queue list", full=full)
+    shown = [row for row in rows if every or row["state"] != "delivered"]
+    if as_json:
+        print_json(shown)
+        return
+    for row in shown:
+        click.echo(_line(row))
+
+
+@queue.command()
+@click.argument("number", type=click.IntRange(1))
+@data_option
+@json_option
+def drop(number: int, data: Path, as_json: bool) -> None:
+    """Give up the waiting row NUMBER; its sender finds a dead letter."""
+    done = ask(data, do="queue drop", number=number)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"row {done['dropped']} is given up")
+
+
+@queue.command()
+@click.argument("number", type=click.IntRange(1), required=False)
+@data_option
+@json_option
+def retry(number: int | None, data: Path, as_json: bool) -> None:
+    """Try the waiting row NUMBER now, or all of them."""
+    done = ask(data, do="queue retry", number=number)
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(f"{done['retried']} to be tried now")
+
+
+def _line(row: dict[str, Any]) -> str:
+    target = row.get("target")
+    when = f"next {row['next'] or 'now'}" if row["state"] == _WAITING else f"at {row['last']}"
+    line = (
+        f"{row['number']:>6}  {row['state']:<9}  {row['code']:<14}  {row['type']:<20}"
+        f"  {row['user']}  queued {row['queued']}  {when}  tried {row['attempts']}"
+    )
+    return f"{line}  {target}" if target else line

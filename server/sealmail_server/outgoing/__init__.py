@@ -1,0 +1,1 @@
+"""Blocks of our users on their way to other servers: taken, kept, delivered, given up."""

@@ -1,0 +1,249 @@
+"""One worker and one bag: connect to a server of the target, and hand over what is due."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+from sealmail_net.errors import ForbiddenTarget, NetworkError, NoWay
+from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.replies import QueueState, Verdict
+from sealmail_server.outgoing.bags import Bag, Waiting
+from sealmail_server.outgoing.courier import (
+    EXPIRED,
+    FAILED,
+    INTERNAL,
+    PENDING,
+    PRICE,
+    GivenUp,
+    Parcel,
+    TryLater,
+    code_of,
+    hand_over,
+    outcome_of,
+)
+from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.row_book import RowBook, names_of
+from sealmail_server.outgoing.targets import Doubt, Local, Never, Remote, TargetRules
+from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError
+
+_log = logging.getLogger(__name__)
+
+# A connection stays open for so long: who sends data sends the announcement next.
+_LINGER_SECONDS = 2.0
+# Two connections in a row broken off in the middle of a block are no matter of the block.
+_BREAKS = 2
+
+
+class Dialer(Protocol):
+    """The way out."""
+
+    async def connect(self, server: ServerAddress) -> RemoteServer:
+        """Return a connection to a stranger's server, or raise ``NetworkError``."""
+
+    async def gives_verdicts(self, remote: RemoteServer) -> bool:
+        """Tell whether a server answers VERDICT; asked rarely, remembered."""
+
+    def is_our_own(self, remote: RemoteServer) -> bool:
+        """Tell whether we have reached ourselves, or the partner, by another name."""
+
+
+# Admits a block here, as if its owner had stored it.
+Admit = Callable[[Waiting, StoredEntry], Awaitable[Verdict]]
+
+
+class Carrier:
+    """Empties bags as far as it can be done now; ``note`` is told what others should look at."""
+
+    def __init__(
+        self,
+        book: RowBook,
+        routes: Routes,
+        rules: TargetRules,
+        dialer: Dialer,
+        admit: Admit,
+        clock: Callable[[], datetime],
+        note: Callable[[Bag], None],
+    ) -> None:
+        self._book = book
+        self._routes = routes
+        self._rules = rules
+        self._dialer = dialer
+        self._admit = admit
+        self._clock = clock
+        self._note = note
+
+    def servers(self, bag: Bag) -> tuple[ServerAddress, ...]:
+        """Return whom a bag's rows could go to, now or later."""
+        meaning = self._rules.judge(bag.target)
+        servers = meaning.servers if isinstance(meaning, Remote) else ()
+        return tuple(each for each in servers if each not in bag.forbidden)
+
+    async def work(self, bag: Bag) -> None:
+        """Deliver rows of a bag until none is due, or nobody can be reached."""
+        hand = _Connection()
+        try:
+            while not bag.stalled and (row := await self._next(bag, hand)) is not None:
+                await self._serve(bag, row, hand)
+        except BaseException:
+            await hand.drop()
+            raise
+        await hand.close()
+
+    async def _next(self, bag: Bag, hand: "_Connection") -> Waiting | None:
+        """Return the next row; an open connection waits a little for one."""
+        row = bag.take(self._clock())
+        if row is not None or hand.remote is None or bag.workers > 1:
+            return row
+        bag.news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                await bag.news.wait()
+        return bag.take(self._clock())
+
+    async def _serve(self, bag: Bag, row: Waiting, hand: "_Connection") -> None:
+        """Do what can be done for a row; whatever it sets off, the others are served."""
+        try:
+            match self._rules.judge(bag.target):
+                case Never() as never:
+                    await self._book.close(row, GivenUp(QueueState.GIVEN_UP, never.doubt))
+                case Local():
+                    await self._deliver_here(bag, row)
+                case Remote():
+                    await self._deliver(bag, row, hand)
+        except (DataGone, DamagedData) as error:
+            _log.error("row %d of the queue: %s", row.number, error)
+            await hand.drop()
+            await self._book.close(row, GivenUp(QueueState.GIVEN_UP, INTERNAL))
+        except StoreError as error:
+            _log.error("row %d of the queue: %s", row.number, error)
+            bag.put_back(self._book.later(row, INTERNAL))
+        except Exception:
+            _log.exception("row %d of the queue broke its delivery", row.number)
+            await hand.drop()
+            await self._book.fault(bag, row)
+
+    async def _deliver(self, bag: Bag, row: Waiting, hand: "_Connection") -> None:
+        entry = await self._book.entry_of(row)
+        if entry is None:
+            await self._book.close(row, GivenUp(QueueState.GIVEN_UP, INTERNAL))
+            return
+        if bag.put_behind(row, names_of(row, entry)):
+            return
+        if not await self._connect(bag, hand):
+            await self._not_reached(bag, row)
+            return
+        remote = hand.remote
+        assert remote is not None  # noqa: S101 - it was just connected
+        if self._dialer.is_our_own(remote):
+            await self._deliver_here(bag, row)
+            return
+        try:
+            verdicts = await self._dialer.gives_verdicts(remote)
+            outcome = await hand_over(remote, _parcel(row, entry), verdicts=verdicts)
+        except NetworkError as error:
+            await self._broken_off(bag, row, hand, remote.address, error)
+            return
+        hand.breaks = 0
+        if isinstance(outcome, TryLater) and outcome.code == FAILED:
+            # An original does so with what it dislikes: that block is set aside, never the bag.
+            await hand.drop()
+            await self._try_another(bag, row, remote.address, FAILED)
+            return
+        self._routes.worked(remote.address)
+        await self._book.conclude(bag, row, outcome, remote.address)
+
+    async def _try_another(self, bag: Bag, row: Waiting, server: ServerAddress, code: str) -> None:
+        """Set a row aside, but once try another server of its target first."""
+        first = row.attempts == 0
+        bag.last_choice = server
+        later = self._book.later(row, code)
+        await self._book.put_off(bag, replace(later, due=self._clock()) if first else later)
+
+    async def _connect(self, bag: Bag, hand: "_Connection") -> bool:
+        """Open a connection to any server of the bag that is not down; tell whether one is."""
+        if hand.remote is not None:
+            return True
+        for server in self._order(bag):
+            try:
+                hand.remote = await self._dialer.connect(server)
+            except (ForbiddenTarget, NoWay) as error:
+                _log.warning("%s", error)
+                bag.forbidden.add(server)
+            except NetworkError as error:
+                _log.info("%s", error)
+                self._routes.failed(server, code_of(error), self._clock())
+            else:
+                bag.proven = True
+                self._note(bag)
+                return True
+        return False
+
+    def _order(self, bag: Bag) -> list[ServerAddress]:
+        """Return whom to try, and last who has just failed this bag."""
+        order = self._rules.policy.in_order(self._routes.order(self.servers(bag)))
+        return sorted(order, key=lambda server: server == bag.last_choice)
+
+    async def _not_reached(self, bag: Bag, row: Waiting) -> None:
+        """Let a bag wait until one of its servers answers again, if any ever may."""
+        servers = self.servers(bag)
+        if not servers:
+            await self._book.close(row, GivenUp(QueueState.GIVEN_UP, Doubt.FORBIDDEN))
+            return
+        bag.stalled, bag.proven = True, False
+        code = self._routes.reason(servers) or EXPIRED
+        await self._book.put_off(bag, replace(row, code=code, attempts=row.attempts + 1))
+
+    async def _broken_off(
+        self,
+        bag: Bag,
+        row: Waiting,
+        hand: "_Connection",
+        server: ServerAddress,
+        error: NetworkError,
+    ) -> None:
+        """Put off the block at which a connection broke; the server may be well."""
+        _log.info("%s", error)
+        await hand.drop()
+        hand.breaks += 1
+        if hand.breaks >= _BREAKS:
+            self._routes.failed(server, code_of(error), self._clock())
+        await self._try_another(bag, row, server, code_of(error))
+
+    async def _deliver_here(self, bag: Bag, row: Waiting) -> None:
+        """Admit a block to this server's own store."""
+        entry = await self._book.entry_of(row)
+        if entry is None:
+            await self._book.close(row, GivenUp(QueueState.GIVEN_UP, INTERNAL))
+        elif not bag.put_behind(row, names_of(row, entry)):
+            await self._book.conclude(bag, row, outcome_of(await self._admit(row, entry)), None)
+
+
+class _Connection:
+    """What one worker holds open; ``breaks`` counts connections lost in a row."""
+
+    def __init__(self) -> None:
+        self.remote: RemoteServer | None = None
+        self.breaks = 0
+
+    async def drop(self) -> None:
+        """Let go of a connection that is of no more use."""
+        remote, self.remote = self.remote, None
+        if remote is not None:
+            await remote.hang_up()
+
+    async def close(self) -> None:
+        """End in good order."""
+        remote, self.remote = self.remote, None
+        if remote is not None:
+            await remote.quit()
+
+
+def _parcel(row: Waiting, entry: StoredEntry) -> Parcel:
+    lines = entry.header.decode().split("\r\n")[:-1]
+    pending = row.code.partition(" ")[0] in (PENDING, PRICE)
+    return Parcel(row.key, row.digest, lines, entry.data, pending)

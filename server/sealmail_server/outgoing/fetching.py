@@ -1,0 +1,138 @@
+"""GET PROXY: keys and claims fetched for our users, so that strangers' servers do not see them."""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sealmail_net.errors import ForbiddenTarget, NetworkError
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.block_codec import parse_text_block
+from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
+from sealmail_protocol.bundles import split_bundle
+from sealmail_protocol.errors import InvalidBlock
+from sealmail_protocol.fields import decode_lines
+from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_server.outgoing.carrier import Dialer
+from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.targets import Never, Remote, TargetRules
+
+_log = logging.getLogger(__name__)
+
+# A user waits for the answer; servers that are slower are not waited for.
+_DEADLINE_SECONDS = 30.0
+_AT_ONCE = 32
+_OF_ONE_USER = 4
+# Several clients of one user ask for the same keys within moments.
+_FRESH = timedelta(seconds=60)
+_MAX_CACHED = 64
+# All claims for an address fit into this, and a key many times.
+_MAX_ANSWER = max(
+    BLOCK_POLICY[kind].body_size for kind in (BlockType.KEY_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM)
+)
+
+Lines = tuple[bytes, ...]
+
+
+class NotFetched(Exception):
+    """Nobody could be asked, or may be: the answer is FAILED."""
+
+
+class TooMany(NotFetched):
+    """More is being fetched than we do at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    lines: Lines | None
+    until: datetime
+
+
+class Fetcher:
+    """Asks one server of a group after the other; what it gives is checked for its type only."""
+
+    def __init__(
+        self, rules: TargetRules, dialer: Dialer, routes: Routes, clock: Callable[[], datetime]
+    ) -> None:
+        self._rules = rules
+        self._dialer = dialer
+        self._routes = routes
+        self._clock = clock
+        self._busy: Counter[str] = Counter()
+        self._cache: OrderedDict[tuple[BlockKey, Transport], _Cached] = OrderedDict()
+
+    async def fetch(self, key: BlockKey, transport: Transport, owner: str) -> Lines | None:
+        """Return the lines of a key-announcement or of claims, ``None`` if there are none.
+
+        A target that is this server itself is the caller's to answer. Raises ``NotFetched``.
+        """
+        meaning = self._rules.judge(transport)
+        if isinstance(meaning, Never):
+            raise NotFetched(f"{transport}: {meaning.doubt}")
+        if not isinstance(meaning, Remote):
+            raise NotFetched("this server itself is not asked by a connection")
+        known = self._cache.get((key, transport))
+        if known is not None and known.until > self._clock():
+            return known.lines
+        if self._busy[owner] >= _OF_ONE_USER or self._busy.total() >= _AT_ONCE:
+            raise TooMany("too many fetches at once")
+        self._busy[owner] += 1
+        try:
+            async with asyncio.timeout(_DEADLINE_SECONDS):
+                lines = await self._ask_any(key, meaning.servers)
+        except TimeoutError:
+            raise NotFetched(f"{transport}: no answer in time") from None
+        finally:
+            self._busy[owner] -= 1
+            if not self._busy[owner]:
+                del self._busy[owner]
+        self._remember(key, transport, lines)
+        return lines
+
+    def is_here(self, transport: Transport) -> bool:
+        """Tell whether a target is this server, or its partner."""
+        return not isinstance(self._rules.judge(transport), Never | Remote)
+
+    async def _ask_any(self, key: BlockKey, servers: tuple[ServerAddress, ...]) -> Lines | None:
+        """Ask until one server answers; those thought to be down come last."""
+        up = self._routes.order(servers)
+        reasons: list[NetworkError] = []
+        for server in (*up, *(each for each in servers if each not in up)):
+            try:
+                return await self._ask(key, server)
+            except ForbiddenTarget as error:
+                _log.warning("%s", error)
+                reasons.append(error)
+            except NetworkError as error:
+                reasons.append(error)
+        raise NotFetched("; ".join(map(str, reasons)))
+
+    async def _ask(self, key: BlockKey, server: ServerAddress) -> Lines | None:
+        remote = await self._dialer.connect(server)
+        try:
+            lines = await remote.get(key)
+        finally:
+            await remote.hang_up()
+        return None if lines is None or not _is_public(lines) else lines
+
+    def _remember(self, key: BlockKey, transport: Transport, lines: Lines | None) -> None:
+        self._cache[key, transport] = _Cached(lines, self._clock() + _FRESH)
+        self._cache.move_to_end((key, transport))
+        if len(self._cache) > _MAX_CACHED:
+            self._cache.popitem(last=False)
+
+
+def _is_public(lines: Lines) -> bool:
+    """Tell whether an answer is a key-announcement or claims: nothing else is passed on."""
+    if sum(map(len, lines)) > _MAX_ANSWER:
+        return False
+    try:
+        return all(
+            isinstance(parse_text_block(decode_lines(entry)), KeyAnnouncement | AddressClaim)
+            for entry in split_bundle(lines)
+        )
+    except InvalidBlock:
+        return False

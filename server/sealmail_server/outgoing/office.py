@@ -1,0 +1,76 @@
+"""The sorting office: all that serves blocks on their way to other servers, put together."""
+
+import asyncio
+import random
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+from sealmail_net.dialing import DialSettings
+from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.policy import Role
+from sealmail_protocol.replies import Verdict
+from sealmail_server.intake import Intake
+from sealmail_server.known_servers import KnownServers
+from sealmail_server.limits import QueueLimits
+from sealmail_server.outgoing.accepting import Acceptance
+from sealmail_server.outgoing.bags import Waiting
+from sealmail_server.outgoing.connecting import OutgoingDialer
+from sealmail_server.outgoing.desk import QueueDesk
+from sealmail_server.outgoing.fetching import Fetcher
+from sealmail_server.outgoing.postman import Postman
+from sealmail_server.outgoing.targets import OwnServers, TargetRules
+from sealmail_server.visitor import Visitor
+from sealmail_store import BlockStore, StoredEntry
+
+# Records of other servers' keys reach the store this often.
+_SAVE_SECONDS = 10.0
+
+
+class SortingOffice:
+    """Takes, delivers and shows what goes elsewhere; ``run`` works until it is cancelled.
+
+    ``own_servers`` and ``own_pins`` name this server and its partner.
+    """
+
+    def __init__(
+        self,
+        store: BlockStore,
+        intake: Intake,
+        clock: Callable[[], datetime],
+        steady_clock: Callable[[], float],
+        settings: DialSettings,
+        limits: QueueLimits,
+        own_servers: OwnServers,
+        own_pins: Callable[[], Collection[bytes]],
+    ) -> None:
+        self._intake = intake
+        chance = random.SystemRandom()
+        rules = TargetRules(own_servers, settings.allow_private_targets, settings.proxies.policy)
+        self._known = KnownServers(store, clock)
+        dialer = OutgoingDialer(settings, self._known, own_pins, clock)
+        self.postman = Postman(store, rules, dialer, self._admit, clock, chance)
+        self.acceptance = Acceptance(
+            store, intake, self.postman, rules, limits, clock, steady_clock
+        )
+        self.desk = QueueDesk(store, clock, self.postman)
+        self.fetcher = Fetcher(rules, dialer, self.postman.routes, clock)
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        await self._known.load()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.postman.run())
+            group.create_task(self._save())
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(_SAVE_SECONDS)
+            await self._known.save()
+
+    async def _admit(self, row: Waiting, entry: StoredEntry) -> Verdict:
+        """Admit a block here, by the rights of who gave it."""
+        visitor = Visitor(Role.USER, row.owner, confirmed=True, source=row.owner)
+        if row.type is BlockType.DATA:
+            return await self._intake.take_held(entry, visitor)
+        lines = tuple(entry.header.split(b"\r\n")[:-1])
+        return await self._intake.take_text(row.key, lines, visitor)

@@ -1,0 +1,244 @@
+"""Sends workers out with what waits: who goes next, how many at a time, and who is looked at.
+
+No host and no user can hold up the others: each bag has few workers, each user has a part of
+them, and a server that is down is looked at apart until it answers again.
+"""
+
+import asyncio
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from functools import partial
+
+from sealmail_net.errors import NetworkError
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.replies import QueueState
+from sealmail_server.outgoing.bags import Bag, Board
+from sealmail_server.outgoing.carrier import Admit, Carrier, Dialer
+from sealmail_server.outgoing.courier import EXPIRED, INTERNAL, GivenUp, code_of
+from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.row_book import RowBook
+from sealmail_server.outgoing.rows import waiting_of
+from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
+from sealmail_server.outgoing.targets import TargetRules
+from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError
+from sealmail_store import QueueState as StoredState
+
+_log = logging.getLogger(__name__)
+
+# Connections under way in all, of one user, and for one target of his.
+MAX_WORKERS = 64
+_OF_ONE_USER = 16
+_OF_ONE_BAG = 4
+_TICK = timedelta(seconds=1)
+_SWEEP_EVERY = timedelta(minutes=1)
+_PROBES_AT_ONCE = 32
+DEAD_LETTERS_KEPT = timedelta(days=14)
+_SLICE = 200
+_PAGE = 500
+
+
+class Postman:
+    """Delivers rows of the queue until it is cancelled."""
+
+    def __init__(
+        self,
+        store: BlockStore,
+        rules: TargetRules,
+        dialer: Dialer,
+        admit: Admit,
+        clock: Callable[[], datetime],
+        chance: random.Random,
+    ) -> None:
+        self.board = Board()
+        self.routes = Routes(chance)
+        self._store = store
+        self._dialer = dialer
+        self._clock = clock
+        pauses = Schedule(BLOCK_PAUSES, chance)
+        self.book = RowBook(store, self.board, clock, pauses, self._note)
+        self._carrier = Carrier(self.book, self.routes, rules, dialer, admit, clock, self._note)
+        self._wake = asyncio.Event()
+        # Bags that may have something to do, by user, so that each user has his turn.
+        self._eager: OrderedDict[str, OrderedDict[Bag, None]] = OrderedDict()
+        self._workers = 0
+        self._workers_of: dict[str, int] = {}
+        self._probing: set[ServerAddress] = set()
+        self._ticked: datetime | None = None
+        self._swept: datetime | None = None
+
+    async def run(self) -> None:
+        """Load what waits, and deliver it until cancelled."""
+        await self._load()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                self._start_workers(group)
+                self._start_probes(group)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TICK.total_seconds()):
+                        await self._wake.wait()
+                await self._tick()
+
+    async def _tick(self) -> None:
+        """Do once a second what need not be done at every turn."""
+        now = self._clock()
+        if self._ticked is not None and now - self._ticked < _TICK and now >= self._ticked:
+            return
+        self._ticked = now
+        self._wake_bags()
+        if self._swept is None or now - self._swept >= _SWEEP_EVERY or now < self._swept:
+            self._swept = now
+            try:
+                await self._sweep()
+            except StoreError as error:
+                _log.error("the queue could not be swept: %s", error)
+
+    def add(self, row: QueueRow) -> None:
+        """Take a row that was just queued, and has its number."""
+        self._note(self.board.add(waiting_of(row)))
+
+    def hasten(self, number: int) -> None:
+        """Try a row now, and its servers, whatever is thought of them."""
+        bag = self.board.bag_of(number)
+        if bag is not None:
+            bag.hasten(self._clock())
+            for server in bag.target.servers:
+                self.routes.alive(server)
+            self._note(bag)
+
+    async def _load(self) -> None:
+        """Take up what waited when the server stopped."""
+        after = 0
+        while rows := await self._store.read(partial(_page, after=after)):
+            for row in rows:
+                if row.state != StoredState.WAITING:
+                    continue
+                try:
+                    self.add(row)
+                except (ValueError, UnicodeDecodeError) as error:
+                    _log.error("row %d of the queue cannot be read: %s", row.number, error)
+                    await self.book.settle(row.number, QueueState.GIVEN_UP, INTERNAL)
+            after = rows[-1].number
+
+    # Who goes next.
+
+    def _note(self, bag: Bag) -> None:
+        """Look at a bag soon."""
+        if len(bag):
+            self._eager.setdefault(bag.owner, OrderedDict())[bag] = None
+        bag.news.set()
+        self._wake.set()
+
+    def _start_workers(self, group: asyncio.TaskGroup) -> None:
+        """Give every user in turn a worker, as long as there are any."""
+        for owner in tuple(self._eager):
+            bags = self._eager[owner]
+            while bags and self._workers < MAX_WORKERS and self._may_hire(owner):
+                bag, _ = bags.popitem(last=False)
+                if self._wants_worker(bag):
+                    self._hire(group, bag)
+                    bags[bag] = None
+            if bags and self._workers < MAX_WORKERS:
+                self._eager.move_to_end(owner)
+            elif not bags:
+                del self._eager[owner]
+
+    def _may_hire(self, owner: str) -> bool:
+        return self._workers_of.get(owner, 0) < _OF_ONE_USER
+
+    def _wants_worker(self, bag: Bag) -> bool:
+        if bag.stalled or bag.workers >= (_OF_ONE_BAG if bag.proven else 1):
+            return False
+        return bag.ready(self._clock()) > 0
+
+    def _hire(self, group: asyncio.TaskGroup, bag: Bag) -> None:
+        bag.workers += 1
+        self._workers += 1
+        self._workers_of[bag.owner] = self._workers_of.get(bag.owner, 0) + 1
+        group.create_task(self._work(bag))
+
+    async def _work(self, bag: Bag) -> None:
+        try:
+            await self._carrier.work(bag)
+        except Exception:  # the others are served, whatever a stranger's server sets off
+            _log.exception("a worker for other servers broke")
+            bag.stalled = True
+        finally:
+            self._dismiss(bag)
+
+    def _dismiss(self, bag: Bag) -> None:
+        bag.workers -= 1
+        self._workers -= 1
+        self._workers_of[bag.owner] -= 1
+        if not self._workers_of[bag.owner]:
+            del self._workers_of[bag.owner]
+        self.board.tidy(bag)
+        self._note(bag)
+
+    def _wake_bags(self) -> None:
+        """Look again at bags whose rows are due by now, or whose servers are back."""
+        now = self._clock()
+        for bag in tuple(self.board.bags.values()):
+            if bag.stalled and self.routes.order(self._carrier.servers(bag)):
+                bag.stalled = False
+                bag.hasten(now)
+            due = bag.next_due()
+            if not bag.stalled and due is not None and due <= now:
+                self._note(bag)
+
+    # What goes on beside.
+
+    def _start_probes(self, group: asyncio.TaskGroup) -> None:
+        """Look at servers that are down, if something waits for them."""
+        wanted = dict.fromkeys(
+            server
+            for bag in self.board.bags.values()
+            if bag.stalled
+            for server in self._carrier.servers(bag)
+            if server not in self._probing
+        )
+        for server in self.routes.to_look_at(self._clock(), wanted):
+            if len(self._probing) >= _PROBES_AT_ONCE:
+                return
+            self._probing.add(server)
+            group.create_task(self._probe(server))
+
+    async def _probe(self, server: ServerAddress) -> None:
+        try:
+            remote = await self._dialer.connect(server)
+        except NetworkError as error:
+            _log.debug("still down: %s", error)
+            self.routes.failed(server, code_of(error), self._clock())
+        except Exception:
+            _log.exception("a look at another server broke")
+            self.routes.failed(server, INTERNAL, self._clock())
+        else:
+            self.routes.alive(server)
+            self._ticked = None
+            self._wake.set()
+            await remote.quit()
+        finally:
+            self._probing.discard(server)
+
+    async def _sweep(self) -> None:
+        """Give up what has waited for too long, and forget old dead letters."""
+        now = self._clock()
+        for bag in tuple(self.board.bags.values()):
+            for row in bag.rows():
+                if row.expires <= now:
+                    code = row.code if row.code != "-" else self._reason(bag)
+                    await self.book.close(row, GivenUp(QueueState.GIVEN_UP, code))
+        before = now - DEAD_LETTERS_KEPT
+        while await self._store.write(lambda view: view.queue.forget_settled(before, _SLICE)):
+            pass
+
+    def _reason(self, bag: Bag) -> str:
+        return self.routes.reason(self._carrier.servers(bag)) or EXPIRED
+
+
+def _page(view: ReadView, after: int) -> tuple[QueueRow, ...]:
+    return view.queue.all(QueueKind.PROXY, after=after, limit=_PAGE)

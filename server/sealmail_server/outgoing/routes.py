@@ -1,0 +1,101 @@
+"""What is known of other servers: who is down, who took the last block. Hints, kept in memory.
+
+After Grapevine: a server comes on the list of down ones when it does not accept a connection or
+fails during one, and leaves it when it shows signs of life.
+"""
+
+import itertools
+import random
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_server.outgoing.schedule import PROBE_PAUSES, Schedule
+
+T = TypeVar("T")
+
+# Servers remembered at a time; who is forgotten is tried like a new one.
+MAX_SERVERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Down:
+    """A server that failed so many times since it last took anything, and when to look again."""
+
+    failures: int
+    look_at: datetime
+    reason: str
+    alive: bool = False
+
+
+class Routes:
+    """Orders the servers of a target; the caller says how each attempt went."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._schedule = Schedule(PROBE_PAUSES, chance)
+        self._failed: OrderedDict[ServerAddress, _Down] = OrderedDict()
+        self._worked: OrderedDict[ServerAddress, int] = OrderedDict()
+        self._deliveries = itertools.count(1)
+
+    def order(self, servers: Iterable[ServerAddress]) -> tuple[ServerAddress, ...]:
+        """Return the servers that are not down: who worked last first, the others by chance."""
+        usable = [server for server in servers if not self.is_down(server)]
+        self._chance.shuffle(usable)
+        usable.sort(key=lambda server: self._worked.get(server, 0), reverse=True)
+        return tuple(usable)
+
+    def is_down(self, server: ServerAddress) -> bool:
+        """Tell whether a server failed and has not shown signs of life since."""
+        known = self._failed.get(server)
+        return known is not None and not known.alive
+
+    def is_known(self, server: ServerAddress) -> bool:
+        """Tell whether a server has taken something from us."""
+        return server in self._worked
+
+    def reason(self, servers: Iterable[ServerAddress]) -> str | None:
+        """Return the code of the failure that keeps all of these servers away."""
+        reasons = [self._failed[each].reason for each in servers if each in self._failed]
+        return reasons[-1] if reasons else None
+
+    def failed(self, server: ServerAddress, reason: str, now: datetime) -> None:
+        """Note that a server did not accept a connection, or broke one off."""
+        known = self._failed.pop(server, None)
+        failures = 1 if known is None else known.failures + 1
+        self._failed[server] = _Down(failures, now + self._schedule.pause(failures), reason)
+        self._worked.pop(server, None)
+        _bound(self._failed)
+
+    def alive(self, server: ServerAddress) -> None:
+        """Note that a server that was down answers again: it may be tried, but not yet trusted."""
+        known = self._failed.get(server)
+        if known is not None:
+            self._failed[server] = _Down(known.failures, known.look_at, known.reason, alive=True)
+
+    def worked(self, server: ServerAddress) -> None:
+        """Note that a server took a block: it is the first choice for the next one."""
+        self._failed.pop(server, None)
+        self._worked[server] = next(self._deliveries)
+        self._worked.move_to_end(server)
+        _bound(self._worked)
+
+    def to_look_at(self, now: datetime, wanted: Iterable[ServerAddress]) -> list[ServerAddress]:
+        """Return those of ``wanted`` that are down and should be looked at again by now."""
+        return [
+            server
+            for server in wanted
+            if self.is_down(server) and self._failed[server].look_at <= now
+        ]
+
+    def down(self) -> tuple[ServerAddress, ...]:
+        """Return the servers that are down."""
+        return tuple(server for server in self._failed if self.is_down(server))
+
+
+def _bound(table: OrderedDict[ServerAddress, T]) -> None:
+    while len(table) > MAX_SERVERS:
+        table.popitem(last=False)

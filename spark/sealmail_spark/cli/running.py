@@ -1,0 +1,119 @@
+"""From audits to what is left of them: files, history, a summary and an exit code."""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sealmail_spark.audits import Audit, kept
+from sealmail_spark.cli.common import Order
+from sealmail_spark.findings import all_of
+from sealmail_spark.reading import Tables
+from sealmail_spark.report import Report
+from sealmail_spark.results import Summary, worst_first, write_results
+
+# A page is read by people; what is beyond stands in the files.
+_EVIDENCE = 200
+_FIGURES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What audits found, in a form that can be read more than once."""
+
+    spark: SparkSession
+    order: Order
+    made: datetime
+    jobs: tuple[str, ...]
+    findings: DataFrame
+    figures: DataFrame
+    summary: Summary
+
+
+def finish(
+    spark: SparkSession,
+    order: Order,
+    audits: Mapping[str, Audit],
+    also: Callable[[Run], object] = lambda run: None,
+) -> None:
+    """Compute audits, leave what was ordered, do ``also``, and exit with 1 if it is too bad."""
+    made = datetime.now(UTC).replace(microsecond=0)
+    findings = {name: kept(audit.findings) for name, audit in audits.items()}
+    figures = {name: kept(audit.figures) for name, audit in audits.items()}
+    together = all_of(*findings.values())
+    figured = all_of(*figures.values())
+    summary = Summary.of(together)
+    if order.out is not None:
+        write_results(order.out, together, figured)
+    if order.history is not None:
+        claims = next(
+            (audit.claims for audit in audits.values() if audit.claims is not None), None
+        )
+        order.history.add(together, figured, claims, made)
+    also(Run(spark, order, made, tuple(audits), together, figured, summary))
+    _tell(order, summary, worst_first(together, order.most) if order.most else [])
+    _tell_left_out(figured)
+    for frame in (*findings.values(), *figures.values()):
+        frame.unpersist()
+    for audit in audits.values():
+        audit.release()
+    if order.fail_on.exceeded_by(summary):
+        sys.exit(1)
+
+
+def report_of(run: Run, tables: Tables) -> str:
+    """Return the page about a run."""
+    summed = run.figures.groupBy("job", "measure", "group").agg(F.sum("value").alias("value"))
+    rows = summed.orderBy(F.desc("value")).limit(_FIGURES).collect()
+    history = run.order.history
+    report = Report(
+        made=run.made,
+        stores=tables.names(),
+        summary=run.summary,
+        findings=worst_first(run.findings, _EVIDENCE),
+        figures=[(row["job"], row["measure"], row["group"], row["value"]) for row in rows],
+        drift=history.severities(run.spark) if history else (),
+        jobs=run.jobs,
+    )
+    return report.html()
+
+
+def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]]) -> None:
+    if order.as_json:
+        counts = [
+            {"job": job, "severity": severity, "code": code, "count": count}
+            for (job, severity, code), count in summary.by_code.items()
+        ]
+        click.echo(json.dumps({"summary": counts, "findings": shown}, indent=2))
+        return
+    if not summary.by_code:
+        click.echo("nothing is wrong")
+        return
+    for (job, severity, code), count in summary.by_code.items():
+        click.echo(f"{count:9} {severity:8} {job}: {code}")
+    click.echo()
+    for row in shown:
+        where = " ".join(str(row[name]) for name in ("store", "type", "key") if row[name])
+        click.echo(_readable(f"{row['code']}: {where}: {row['detail']}"))
+    left = sum(summary.by_code.values()) - len(shown)
+    if left > 0 and shown:
+        click.echo(f"... and {left} more; --out DIR writes all of them")
+
+
+def _tell_left_out(figures: DataFrame) -> None:
+    """Say how many signatures nobody looked at."""
+    left = figures.where("measure = 'signature' AND `group` LIKE '%left out'")
+    count = left.agg(F.sum("value")).collect()[0][0]
+    if count:
+        click.echo(f"note: {count:.0f} signatures were left out", err=True)
+
+
+def _readable(text: str) -> str:
+    """Return text of strangers without what could steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,0 +1,131 @@
+"""How mail fares: from a user's own ledger, times and rates; from stores, daily counts alone.
+
+By design nothing in a store links an announcement to its acknowledgment or to its sender.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of
+
+JOB: Final = "delivery"
+# A line of `sealmail outbox --export`, as far as it is used here.
+LEDGER: Final = StructType(
+    [
+        StructField("version", IntegerType()),
+        StructField("message", LongType()),
+        StructField("recipient", StringType()),
+        StructField("state", StringType()),
+        StructField("composed", StringType()),
+        StructField("sent", StringType()),
+        StructField("acknowledged", StringType()),
+        StructField("tries", IntegerType()),
+        StructField("bytes", LongType()),
+        StructField("bits", IntegerType()),
+    ]
+)
+COLUMNS: Final = ("store", "type", "date")
+TYPES: Final = ("message-announcement", "acknowledgment")
+# A home server gives mail up after a week; most that will be read is read within it.
+LATE_DELIVERY: Final = timedelta(days=3)
+LATE_READING: Final = timedelta(days=10)
+_PARTS: Final = (0.5, 0.9, 0.99)
+
+
+def delivery_findings(ledger: DataFrame) -> DataFrame:
+    """Return mail that is long on its way, or long delivered and not acknowledged."""
+    rows = _timed(ledger)
+    waiting = rows.where(F.col("sent").isNull() & (_since("composed") > _seconds(LATE_DELIVERY)))
+    unread = rows.where(
+        F.col("sent").isNotNull()
+        & F.col("acknowledged").isNull()
+        & (_since("sent") > _seconds(LATE_READING))
+    )
+    return as_findings(
+        all_of(
+            waiting.select(*_told("undelivered", "warning", "composed")),
+            unread.select(*_told("unacknowledged", "notice", "sent")),
+        )
+    )
+
+
+def delivery_figures(ledger: DataFrame) -> DataFrame:
+    """Return states, rates, and the times in which half, nine tenths and 99 of 100 were done."""
+    rows = _timed(ledger)
+    states = figures_of(rows, JOB, [("state", F.col("state"), F.lit(1))])
+    steps = {"delivery": ("composed", "sent"), "acknowledgment": ("sent", "acknowledged")}
+    parts = [states]
+    for step, (start, end) in steps.items():
+        took = (F.unix_timestamp(end) - F.unix_timestamp(start)).cast("double")
+        begun = rows.where(F.col(start).isNotNull())
+        done = F.avg(F.when(F.col(end).isNotNull(), 1.0).otherwise(0.0))
+        quantiles = F.percentile(took, F.array(*(F.lit(part) for part in _PARTS)))
+        summed = begun.groupBy("store").agg(done.alias("rate"), quantiles.alias("times"))
+        figures = [
+            _named(f"{step} rate", "of all", F.col("rate")),
+            *(
+                _named(f"{step} seconds", f"{part:.0%}", F.col("times")[place])
+                for place, part in enumerate(_PARTS)
+            ),
+        ]
+        spread = summed.select("store", F.explode(F.array(*figures)).alias("part"))
+        parts.append(
+            spread.where(F.col("part.value").isNotNull()).select(
+                F.lit(JOB).alias("job"), "store", "part.measure", "part.group", "part.value"
+            )
+        )
+    return as_figures(all_of(*parts))
+
+
+def daily_figures(blocks: DataFrame) -> DataFrame:
+    """Return how many mails were announced and acknowledged each day."""
+    day = F.date_format("date", "yyyy-MM-dd")
+    return as_figures(
+        figures_of(blocks, JOB, [("a day", F.concat_ws(" ", F.col("type"), day), F.lit(1))])
+    )
+
+
+def _timed(ledger: DataFrame) -> DataFrame:
+    """Read the dates, and take the latest of all for the present."""
+    dates = ("composed", "sent", "acknowledged")
+    rows = ledger.select(
+        F.lit("ledger").alias("store"),
+        *("message", "recipient", "state"),
+        *(F.to_timestamp(name).alias(name) for name in dates),
+    )
+    latest = rows.agg(F.max(F.greatest(*dates)).alias("seen"))
+    return rows.crossJoin(latest)
+
+
+def _since(column: str) -> Column:
+    return F.unix_timestamp("seen") - F.unix_timestamp(column)
+
+
+def _seconds(length: timedelta) -> Column:
+    return F.lit(int(length.total_seconds()))
+
+
+def _named(measure: str, group: str, value: Column) -> Column:
+    return F.struct(
+        F.lit(measure).alias("measure"),
+        F.lit(group).alias("group"),
+        value.cast("double").alias("value"),
+    )
+
+
+def _told(code: str, severity: str, since: str) -> list[Column]:
+    days = F.floor(_since(since) / 86_400)
+    return [
+        F.lit(JOB).alias("job"),
+        F.lit(severity).alias("severity"),
+        F.lit(code).alias("code"),
+        F.col("store"),
+        F.lit("mail").alias("type"),
+        F.col("recipient").alias("key"),
+        F.col(since).alias("date"),
+        F.format_string("message %d, %s, since %d days", "message", "state", days).alias("detail"),
+    ]

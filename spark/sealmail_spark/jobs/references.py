@@ -1,0 +1,113 @@
+"""What holds on to what: data nobody names, mail without its data, time that is over.
+
+Data of a malformed announcement counts as named by nobody, since nobody could fetch it by that.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of, finding, hex_key
+
+JOB: Final = "references"
+# The facts that this job asks for.
+COLUMNS: Final = (
+    *("store", "seen", "type", "key", "identity", "date", "size", "holder"),
+    *("revoked", "named"),
+)
+# A server sweeps once an hour, and looks at its clock as often.
+GRACE: Final = timedelta(hours=2)
+_MAIL: Final = "message-announcement"
+
+
+def reference_findings(facts: DataFrame) -> DataFrame:
+    """Return what is loose, what is missing and what has outlived its time."""
+    data, names = _data(facts), _names(facts)
+    named = names.select("store", F.col("named_key").alias("key")).distinct()
+    loose = data.join(named, ["store", "key"], "left_anti")
+    orphans = loose.where(~_outlived("data")).select(
+        *finding("orphan-data", F.format_string("%d bytes", F.col("size")))
+    )
+    return as_findings(all_of(orphans, _missing(data, names), _old(facts, loose)))
+
+
+def reference_figures(facts: DataFrame) -> DataFrame:
+    """Return what is saved by storing once, and bytes by user, shared among who is written to."""
+    data = _data(facts).select("store", "key", "size")
+    names = _names(facts).select("store", F.col("named_key").alias("key"), "holder")
+    held = names.groupBy("store", "key").agg(
+        F.count("*").alias("names"), F.count_distinct("holder").alias("users")
+    )
+    used = data.join(held, ["store", "key"], "left")
+    spared = F.col("size") * (F.col("names") - 1)
+    totals = figures_of(
+        used,
+        JOB,
+        [
+            ("single-copy savings", F.when(F.col("names") > 1, F.lit("bytes")), spared),
+            ("orphans", F.when(F.col("names").isNull(), F.lit("bytes")), F.col("size")),
+            ("orphans", F.when(F.col("names").isNull(), F.lit("blocks")), F.lit(1)),
+        ],
+    )
+    of_user = names.distinct().join(used, ["store", "key"], "inner")
+    user = hex_key("holder")
+    shares = figures_of(
+        of_user,
+        JOB,
+        [
+            ("bytes of user", user, F.col("size")),
+            ("apportioned bytes of user", user, F.col("size") / F.col("users")),
+            ("data blocks of user", user, F.lit(1)),
+        ],
+    )
+    mails = figures_of(
+        facts.where(F.col("type") == _MAIL), JOB, [("mails of user", user, F.lit(1))]
+    )
+    return as_figures(all_of(totals, shares, mails))
+
+
+def _data(facts: DataFrame) -> DataFrame:
+    return facts.where(F.col("type") == "data").drop("named", "holder", "identity", "revoked")
+
+
+def _names(facts: DataFrame) -> DataFrame:
+    """Return a row for each data block that an announcement names."""
+    announced = facts.where(F.col("type") == _MAIL)
+    return announced.select(
+        *("store", "type", "key", "identity", "date", "holder"),
+        F.explode("named").alias("named_key"),
+    )
+
+
+def _missing(data: DataFrame, names: DataFrame) -> DataFrame:
+    """Return one finding for each announcement that names what is not there."""
+    there = data.select("store", F.col("key").alias("named_key"))
+    lacking = names.join(there, ["store", "named_key"], "left_anti")
+    entries = lacking.groupBy("store", "type", "key", "identity", "date").agg(
+        F.count("*").alias("count"), F.min(hex_key("named_key")).alias("one")
+    )
+    detail = F.format_string(
+        "%d data blocks are missing, such as %s", F.col("count"), F.col("one")
+    )
+    return entries.select(*finding("missing-data", detail))
+
+
+def _old(facts: DataFrame, loose: DataFrame) -> DataFrame:
+    """Return what should have been removed; named data and revoked keys may stay."""
+    others = facts.where((F.col("type") != "data") & ~F.col("revoked")).select(loose.columns)
+    age = F.floor((F.unix_timestamp("seen") - F.unix_timestamp("date")) / 86_400)
+    detail = F.format_string("%d days old", age)
+    both = others.unionByName(loose)
+    outlived = F.coalesce(*(F.when(F.col("type") == kind, _outlived(kind)) for kind in _AGES))
+    return both.where(outlived).select(*finding("kept-too-long", detail))
+
+
+_AGES: Final = {str(kind): policy.max_age + GRACE for kind, policy in BLOCK_POLICY.items()}
+
+
+def _outlived(kind: str) -> Column:
+    age = F.unix_timestamp("seen") - F.unix_timestamp("date")
+    return age >= F.lit(int(_AGES[kind].total_seconds()))

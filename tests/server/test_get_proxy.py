@@ -1,0 +1,101 @@
+"""GET PROXY: the home server fetches keys and claims, and nothing else, for its users."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.server.inside import TurnedClock, address_of, connect
+from tests.server.mailing import log_in, make_servers, open_account, running
+from tests.server.users import User, now
+
+from sealmail_net.errors import Unavailable
+from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.addresses import Transport
+from sealmail_protocol.commands import GetProxy
+from sealmail_protocol.fields import decode_lines
+from sealmail_protocol.keys import BlockKey, address_key
+from sealmail_protocol.replies import Word
+from sealmail_server.service import Server
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Directories of two servers, used by one test after the other."""
+    return make_servers(tmp_path_factory.mktemp("servers"), 2)
+
+
+@pytest.fixture(scope="module")
+def ann() -> Iterator[User]:
+    """Return a user with a key, in a place short enough for GnuPG's sockets."""
+    with tempfile.TemporaryDirectory() as place:
+        user = User.create(Path(place) / "a", "ann")
+        yield user
+        user.close()
+
+
+async def fetch(
+    remote: RemoteServer, key: BlockKey, *servers: Server | str
+) -> tuple[bytes, ...] | None:
+    """Ask for a key at a group of servers."""
+    names = [str(address_of(each)) if isinstance(each, Server) else each for each in servers]
+    return await remote.fetch(GetProxy(key, Transport.parse(f"server={','.join(names)}")))
+
+
+def test_keys_and_claims_are_fetched_from_a_strangers_server(homes: list[Path], ann: User) -> None:
+    """The first server that answers is believed, and asked once a minute."""
+    clock = TurnedClock(now())
+
+    async def scenario() -> None:
+        async with running(*homes, clock=clock) as (home, target):
+            await open_account(target, ann.key_id)
+            key = BlockKey(ann.key_id.raw)
+            claimed = address_key("ann@a.example")
+            async with await log_in(target, ann.key_id) as owner:
+                announced, claim = ann.announcement(), ann.claim("ann@a.example")
+                assert await owner.store(key, announced.lines) is Word.DONE
+                assert await owner.store(claimed, claim.lines) is Word.DONE
+            async with await log_in(home) as remote:
+                found = await fetch(remote, key, "127.0.0.1:1", target)
+                assert found is not None
+                assert decode_lines(found) == announced.lines
+                found = await fetch(remote, claimed, target)
+                assert found is not None
+                assert decode_lines(found) == claim.lines
+                assert await fetch(remote, BlockKey(bytes(20)), target) is None
+                # By its own name it answers itself, as GET does.
+                assert await fetch(remote, key, home) is None
+            await target.services.store.write(
+                lambda view: view.remove_entry("key-announcement", key)
+            )
+            async with await log_in(home) as remote:
+                assert await fetch(remote, key, "127.0.0.1:1", target) is not None
+                clock.turn(seconds=61)
+                assert await fetch(remote, key, "127.0.0.1:1", target) is None
+
+    asyncio.run(scenario())
+
+
+def test_nothing_else_is_fetched_and_nobody_but_users_may_ask(homes: list[Path]) -> None:
+    """A stranger is FAILED, and so are a forbidden target and one that does not answer."""
+    key = BlockKey(bytes(20))
+
+    async def scenario() -> None:
+        async with running(*homes) as (home, target):
+            async with await connect(home) as stranger:
+                with pytest.raises(Unavailable):
+                    await fetch(stranger, key, target)
+            async with await log_in(home) as remote:
+                with pytest.raises(Unavailable):
+                    await fetch(remote, key, "127.0.0.1:1")
+        async with (
+            running(homes[0], allow_private_targets=False) as (home,),
+            await log_in(home) as remote,
+        ):
+            for name in ("10.0.0.1:8081", "localhost:1"):
+                with pytest.raises(Unavailable):
+                    await fetch(remote, key, name)
+            assert {"GET-PROXY", "QUEUE"} < set(await remote.capabilities())
+
+    asyncio.run(scenario())

@@ -1,0 +1,205 @@
+"""The parts of the outgoing queue that need no server: routes, bags, schedule, answers."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sealmail_net.ways import ProxyPolicy
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.errors import Refusal
+from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.replies import Accepted, Pending, QueueState, Refused, Verdict
+from sealmail_server.outgoing.bags import Bag, Board, Waiting
+from sealmail_server.outgoing.courier import (
+    Delivered,
+    GivenUp,
+    Outcome,
+    TryLater,
+    conclude,
+    outcome_of,
+)
+from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
+from sealmail_server.outgoing.targets import Doubt, Local, Never, Remote, TargetRules
+
+NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
+A, B, C = (ServerAddress(f"{name}.example", 8081) for name in "abc")
+ONION = ServerAddress("pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion", 8081)
+TARGET = Transport((A, B))
+# What is seen here holds whatever the chance.
+CHANCE = random.SystemRandom()
+KEYS = [BlockKey(bytes([number]) * 20) for number in range(4)]
+
+
+def row(number: int, kind: BlockType = BlockType.DATA, due: datetime = NOW) -> Waiting:
+    """Return a row that waits."""
+    return Waiting(
+        number=number,
+        digest=bytes([number]) * 32,
+        key=KEYS[number],
+        type=kind,
+        owner="A" * 40,
+        target=TARGET,
+        line=1,
+        entry=number,
+        start=due,
+        expires=NOW + timedelta(days=10),
+        due=due,
+    )
+
+
+def test_pauses_grow_and_vary_by_a_fifth() -> None:
+    """The last pause repeats; two rows that failed together do not come back together."""
+    schedule = Schedule(BLOCK_PAUSES, CHANCE)
+    for failures, expected in ((1, 30), (2, 120), (5, 3600), (99, 3600)):
+        pauses = {schedule.pause(failures).total_seconds() for _ in range(50)}
+        assert len(pauses) > 40
+        assert 0.8 * expected <= min(pauses) <= max(pauses) <= 1.2 * expected
+
+
+def test_who_took_the_last_block_is_asked_first_and_who_is_down_not_at_all() -> None:
+    """Without hints the order is by chance."""
+    routes = Routes(CHANCE)
+    assert {routes.order((A, B))[0] for _ in range(20)} == {A, B}
+    routes.worked(A)
+    routes.worked(B)
+    assert {routes.order((A, B, C)) for _ in range(20)} == {(B, A, C)}
+    routes.failed(B, "unreachable", NOW)
+    assert routes.order((A, B))[:1] == (A,)
+    assert routes.down() == (B,)
+    assert routes.reason((A, B)) == "unreachable"
+    assert routes.to_look_at(NOW, (A, B)) == []
+    assert routes.to_look_at(NOW + timedelta(seconds=6), (A, B)) == [B]
+
+
+def test_a_server_that_answers_is_tried_but_looked_at_less_often_until_it_takes_something() -> (
+    None
+):
+    """Signs of life take it off the list; only a delivery makes its failures forgotten."""
+    routes = Routes(CHANCE)
+    routes.failed(A, "lost", NOW)
+    routes.alive(A)
+    assert not routes.is_down(A)
+    routes.failed(A, "lost", NOW)
+    assert routes.to_look_at(NOW + timedelta(seconds=7), (A,)) == []
+    routes.worked(A)
+    routes.failed(A, "lost", NOW)
+    assert routes.to_look_at(NOW + timedelta(seconds=7), (A,)) == [A]
+
+
+@pytest.mark.parametrize(
+    ("target", "meaning"),
+    [
+        (Transport(()), Never(Doubt.ENTANGLED)),
+        (Transport((B, A)), Local()),
+        (Transport((B, C)), Remote((B, C))),
+        (Transport((ServerAddress("192.168.0.1", 1), B)), Remote((B,))),
+        (Transport((ServerAddress("127.0.0.1", 1),)), Never(Doubt.FORBIDDEN)),
+        (Transport((ServerAddress("::ffff:8.8.8.8", 1),)), Never(Doubt.FORBIDDEN)),
+        (Transport((ServerAddress("100.64.0.1", 1),)), Never(Doubt.FORBIDDEN)),
+        (Transport((ONION,)), Never(Doubt.NETWORK)),
+        (Transport((ONION, C)), Remote((C,))),
+    ],
+)
+def test_a_target_is_judged_by_its_line(
+    target: Transport, meaning: Local | Remote | Never
+) -> None:
+    """Own servers are local; what may not be dialled is left out of a group."""
+    assert TargetRules(lambda: {A}).judge(target) == meaning
+
+
+def test_with_a_proxy_other_networks_are_served() -> None:
+    """An onion name is a target like others where Tor is configured."""
+    policy = ProxyPolicy(tor=ServerAddress("127.0.0.1", 9050))
+    rules = TargetRules(lambda: {A}, policy=policy)
+    assert rules.judge(Transport((ONION,))) == Remote((ONION,))
+
+
+def test_a_bag_gives_data_first_and_holds_back_what_names_it() -> None:
+    """The announcement goes once the data has gone, and not while it is put off."""
+    bag = Bag("A" * 40, TARGET)
+    mail = row(1, BlockType.MESSAGE_ANNOUNCEMENT)
+    bag.add(mail)
+    bag.add(row(2))
+    data = bag.take(NOW)
+    assert data is not None
+    assert data.number == 2
+    assert bag.take(NOW) == mail
+    assert bag.put_behind(mail, (KEYS[3], KEYS[2]))
+    assert bag.take(NOW) is None
+    bag.put_back(row(2, due=NOW + timedelta(hours=1)))
+    assert bag.take(NOW) is None
+    bag.remove(2)
+    assert bag.take(NOW) == mail
+    assert not bag.put_behind(mail, (KEYS[2],))
+
+
+def test_a_row_that_is_put_off_holds_up_no_other() -> None:
+    """The others are taken at once, it when its time has come."""
+    bag = Bag("A" * 40, TARGET)
+    for number in (1, 2):
+        bag.add(row(number))
+    first = bag.take(NOW)
+    assert first is not None
+    later = NOW + timedelta(minutes=5)
+    bag.put_back(row(1, due=later))
+    second = bag.take(NOW)
+    assert second is not None
+    assert (first.number, second.number) == (1, 2)
+    assert bag.take(NOW) is None
+    assert bag.next_due() == later
+    taken = bag.take(later)
+    assert taken is not None
+    assert taken.number == 1
+
+
+def test_the_board_counts_rows_by_user_and_forgets_empty_bags() -> None:
+    """A row that is put twice is counted once."""
+    board = Board()
+    board.add(row(1))
+    board.add(row(1))
+    board.add(row(2))
+    assert (len(board), board.rows_of("A" * 40)) == (2, 2)
+    board.remove(1)
+    board.remove(1)
+    board.remove(2)
+    assert (len(board), board.rows_of("A" * 40), board.bags) == (0, 0, {})
+
+
+DEMAND = Difficulty(53, 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "at_once", "in_the_end"),
+    [
+        (Accepted(degraded=True), Delivered(), Delivered()),
+        (None, TryLater("unsure"), TryLater("unsure")),
+        (Pending(), TryLater("pending"), GivenUp(QueueState.REFUSED, "recipient")),
+        (
+            Pending(DEMAND),
+            TryLater("price", DEMAND),
+            GivenUp(QueueState.REFUSED, "price", DEMAND),
+        ),
+        (
+            Refused(Refusal.PRICE, "bd,53,2 is asked"),
+            GivenUp(QueueState.REFUSED, "price", DEMAND),
+            GivenUp(QueueState.REFUSED, "price", DEMAND),
+        ),
+        (Refused(Refusal.FULL), TryLater("full"), GivenUp(QueueState.REFUSED, "full")),
+        (
+            Refused(Refusal.RECIPIENT),
+            GivenUp(QueueState.REFUSED, "recipient"),
+            GivenUp(QueueState.REFUSED, "recipient"),
+        ),
+    ],
+)
+def test_what_a_verdict_means_now_and_when_it_stays(
+    verdict: Verdict | None, at_once: Outcome, in_the_end: Outcome
+) -> None:
+    """What may pass is followed up for a time; a price that stays comes back to be minted."""
+    outcome = outcome_of(verdict)
+    assert conclude(outcome, NOW, NOW + timedelta(minutes=1)) == at_once
+    assert conclude(outcome, NOW, NOW + timedelta(hours=30)) == in_the_end

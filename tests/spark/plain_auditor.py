@@ -1,0 +1,232 @@
+"""A second auditor, in one plain process: the same questions, answered in another way.
+
+It shares the protocol's parsers and verifier with the audits, but none of their code.
+"""
+
+import hashlib
+import sqlite3
+from collections import Counter, defaultdict
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sealmail_pow import level
+from sealmail_protocol.block_codec import parse_block
+from sealmail_protocol.blocks import (
+    AddressClaim,
+    Block,
+    DataBlock,
+    KeyAnnouncement,
+    MessageAnnouncement,
+)
+from sealmail_protocol.canonical import canonical_form
+from sealmail_protocol.errors import InvalidBlock
+from sealmail_protocol.keys import BlockKey, KeyId, data_key
+from sealmail_protocol.policy import BLOCK_POLICY
+from sealmail_verify import BadSignature, Verifier
+
+HOUR, DAY = 3600, 86_400
+
+# job, code, type, key
+Found = tuple[str, str, str, str]
+
+
+@dataclass
+class PlainAudit:
+    """What is wrong with one store, and how much is in it."""
+
+    findings: list[Found] = field(default_factory=list)
+    blocks: Counter[str] = field(default_factory=Counter)
+    levels: Counter[str] = field(default_factory=Counter)
+    user_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    saved: int = 0
+
+
+@dataclass
+class _Entry:
+    row: dict[str, Any]
+    block: Block | None = None
+    bits: int | None = None
+
+    @property
+    def key(self) -> str:
+        return str(self.row["key"].hex().upper())
+
+
+def audit(directory: Path) -> PlainAudit:
+    """Audit the store in a directory."""
+    with closing(sqlite3.connect(directory / "index.sqlite")) as connection:
+        connection.row_factory = sqlite3.Row
+        rows = [dict(row) for row in connection.execute("SELECT * FROM entries")]
+        seen = int(
+            connection.execute(
+                "SELECT value FROM settings WHERE name = 'latest-time-seen'"
+            ).fetchone()[0]
+        )
+    result = PlainAudit()
+    entries = [_Entry(row) for row in rows]
+    keys: dict[bytes, KeyAnnouncement] = {}
+    for entry in entries:
+        _examine(entry, directory, seen, result)
+        if isinstance(entry.block, KeyAnnouncement):
+            keys[entry.row["key"]] = entry.block
+    for entry in entries:
+        _verify(entry, keys, result)
+    _references(entries, seen, result)
+    _keys(entries, seen, result)
+    _pow(entries, keys, seen, result)
+    return result
+
+
+def _examine(entry: _Entry, directory: Path, seen: int, result: PlainAudit) -> None:
+    row = entry.row
+    wrong = set()
+    data = row["data"]
+    if row["type"] == "data" and data is None:
+        path = directory / "data" / entry.key[:2] / entry.key[2:4] / entry.key
+        data = path.read_bytes() if path.exists() else None
+    header: bytes = row["header"]
+    claimed = row["size"]
+    # A body that is not there, or not whole, is parsed as if it were: the lines are judged too.
+    whole = header + (data if data is not None and len(data) == claimed else bytes(claimed))
+    try:
+        block = parse_block(whole if row["type"] == "data" else header)
+        entry.block = block
+    except InvalidBlock:
+        block = None
+        wrong.add("malformed")
+    if row["type"] == "data":
+        if data is None:
+            wrong.add("missing-bytes")
+        elif len(data) != claimed:
+            wrong.add("wrong-size")
+        elif data_key(data).raw != row["key"]:
+            wrong.add("wrong-key")
+    judged = data is not None and len(data) == claimed if row["type"] == "data" else True
+    if block is not None:
+        wrong |= _compared(row, block, seen)
+        if judged:
+            entry.bits = level(block.challenge, block.stamp)
+            floor = BLOCK_POLICY[block.type].server_stamp.bits
+            if entry.bits < floor:
+                wrong.add("weak-stamp")
+            elif entry.bits < row["stamp_bits"]:
+                wrong.add("overstated-stamp")
+    result.blocks[row["type"]] += 1
+    if entry.bits is not None:
+        result.levels[f"{row['type']} {min(entry.bits, row['stamp_bits'])}"] += 1
+    result.findings += [("store", code, row["type"], entry.key) for code in wrong]
+
+
+def _compared(row: dict[str, Any], block: Block, seen: int) -> set[str]:
+    wrong = set()
+    date = int((block.header if isinstance(block, DataBlock) else block).date.timestamp())
+    if date != row["date"]:
+        wrong.add("wrong-date")
+    if date > seen + 48 * HOUR:
+        wrong.add("future-date")
+    if isinstance(block, DataBlock):
+        form = row["header"] + row["key"]
+    else:
+        form = canonical_form(block)
+        if block.own_key is not None and block.own_key.raw != row["key"]:
+            wrong.add("wrong-key")
+    if hashlib.sha256(form).digest() != row["digest"]:
+        wrong.add("wrong-digest")
+    identity = b""
+    if isinstance(block, AddressClaim):
+        identity = block.key_id.raw
+    if isinstance(block, MessageAnnouncement):
+        token = block.token.raw if block.token else b""
+        stamped = hashlib.sha256(block.challenge).digest()
+        identity = hashlib.sha256(stamped + token).digest()
+    if identity != row["identity"]:
+        wrong.add("wrong-identity")
+    return wrong
+
+
+def _verify(entry: _Entry, keys: dict[bytes, KeyAnnouncement], result: PlainAudit) -> None:
+    block = entry.block
+    if not isinstance(block, KeyAnnouncement | AddressClaim):
+        return
+    owner = block.key_id.raw if isinstance(block, AddressClaim) else entry.row["key"]
+    if owner not in keys:
+        result.findings.append(("store", "claim-without-key", entry.row["type"], entry.key))
+        return
+    armored = keys[owner].signed.armored_key
+    try:
+        Verifier().verify_clear_signed(block.signed.message, armored, KeyId(owner))
+    except BadSignature:
+        result.findings.append(("store", "bad-signature", entry.row["type"], entry.key))
+
+
+def _references(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
+    sizes = {e.row["key"]: e.row["size"] for e in entries if e.row["type"] == "data"}
+    users: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for entry in entries:
+        if isinstance(entry.block, MessageAnnouncement):
+            named = [key.raw for key in entry.block.data_blocks]
+            for key in named:
+                users[key].append(entry.row["holder"])
+            if any(key not in sizes for key in named):
+                kind = entry.row["type"]
+                result.findings.append(("references", "missing-data", kind, entry.key))
+    for key, holders in users.items():
+        size = sizes.get(key, 0)
+        result.saved += size * (len(holders) - 1)
+        for holder in set(holders):
+            result.user_bytes[holder.hex().upper()] += size / len(set(holders))
+    for entry in entries:
+        row = entry.row
+        limit = BLOCK_POLICY[row["type"]].max_age.total_seconds() + 2 * HOUR
+        old = seen - row["date"] >= limit
+        loose = row["type"] == "data" and row["key"] not in users
+        if old and (loose or row["type"] != "data") and not row["revoked"]:
+            result.findings.append(("references", "kept-too-long", row["type"], entry.key))
+        elif loose:
+            result.findings.append(("references", "orphan-data", row["type"], entry.key))
+
+
+def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
+    claims: defaultdict[str, set[bytes]] = defaultdict(set)
+    for entry in entries:
+        block, kind = entry.block, entry.row["type"]
+        if isinstance(block, AddressClaim):
+            claims[entry.key].add(block.key_id.raw)
+        if not isinstance(block, KeyAnnouncement):
+            continue
+        facts = Verifier().read_certificate(block.signed.armored_key)
+        if entry.row["revoked"]:
+            result.findings.append(("keys", "revoked-key", kind, entry.key))
+        elif block.expires.timestamp() < seen:
+            result.findings.append(("keys", "stale-announcement", kind, entry.key))
+        if facts.expires is not None and facts.expires.timestamp() < seen:
+            result.findings.append(("keys", "expired-key", kind, entry.key))
+        if facts.old_self_signature:
+            result.findings.append(("keys", "weak-key", kind, entry.key))
+    for key, owners in claims.items():
+        if len(owners) > 1:
+            result.findings.append(("keys", "rival-claims", "address-claim", key))
+
+
+def _pow(
+    entries: list[_Entry], keys: dict[bytes, KeyAnnouncement], seen: int, result: PlainAudit
+) -> None:
+    paid: defaultdict[tuple[bytes, frozenset[str]], list[_Entry]] = defaultdict(list)
+    for entry in entries:
+        block = entry.block
+        if not isinstance(block, MessageAnnouncement) or entry.bits is None:
+            continue
+        kind = entry.row["type"]
+        paid[block.challenge, frozenset(block.stamp.nonces)].append(entry)
+        if 2 * HOUR < entry.row["date"] - seen <= 48 * HOUR:
+            result.findings.append(("pow", "stamped-ahead", kind, entry.key))
+        reader = keys.get(entry.row["holder"])
+        worth = min(entry.bits, entry.row["stamp_bits"])
+        if reader is not None and block.token is None and worth < reader.price.bits:
+            result.findings.append(("pow", "underpaid", kind, entry.key))
+    for alike in paid.values():
+        if len(alike) > 1:
+            key = min(BlockKey(entry.row["key"]) for entry in alike)
+            result.findings.append(("pow", "reused-stamp", "message-announcement", key.hex))

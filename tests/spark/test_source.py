@@ -1,0 +1,114 @@
+"""The format ``sealmail``: what is read, how much of it, and beside whom."""
+
+import asyncio
+from contextlib import closing
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import apsw
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.conftest import NOW
+
+from sealmail_protocol.keys import BlockKey
+from sealmail_spark.generator.making import Made, make_store
+from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS
+from sealmail_spark.store_files import UnreadableStore, find_stores, key_ranges, open_index
+from sealmail_store import BlockData, BlockStore, ReadView, StoredEntry
+
+
+def test_bodies_are_read_only_when_they_are_asked_for(spark: SparkSession, stores: Path) -> None:
+    """Without naming columns there are no bodies; what is named comes in that order."""
+    read = spark.read.format("sealmail")
+    assert read.load(str(stores)).columns == list(BLOCK_COLUMNS)
+    asked = read.option("columns", "key,data,size").option("types", "data")
+    bodies = asked.load(str(stores / "sound"))
+    assert bodies.columns == ["key", "data", "size"]
+    assert bodies.where("sha1(data) != lower(hex(key)) OR length(data) != size").count() == 0
+
+
+def test_the_rows_are_those_of_the_store(spark: SparkSession, made: dict[str, Made]) -> None:
+    """Every column says what the store's own reader says, partition by partition."""
+    directory = made["sound"].directory
+    names = ",".join(name for name in BLOCKS.names if name != "certificate")
+    reader = spark.read.format("sealmail").option("columns", names).option("rows", "50")
+    rows = reader.load(str(directory)).collect()
+    assert len(rows) == made["sound"].blocks
+
+    async def compare() -> None:
+        async with BlockStore.open(directory) as store:
+            for row in rows:
+                key, identity = BlockKey(row["key"]), bytes(row["identity"])
+                entry = await store.read(partial(_entry, row["type"], key, identity))
+                assert entry is not None
+                assert (bytes(row["header"]), bytes(row["digest"])) == (entry.header, entry.digest)
+                assert (row["size"], row["stamp_bits"]) == (entry.size, entry.stamp_bits)
+                assert (row["paid"], row["revoked"]) == (entry.paid, entry.revoked)
+                assert (row["data"] or b"") == _bytes(entry.data)
+
+    asyncio.run(compare())
+
+
+def _entry(kind: str, key: BlockKey, identity: bytes, view: ReadView) -> StoredEntry | None:
+    return view.entry(kind, key, identity)
+
+
+def _bytes(data: BlockData | None) -> bytes:
+    if data is None:
+        return b""
+    with data.open() as reader:
+        return reader.read()
+
+
+def test_a_store_in_use_is_read_beside_its_writer(
+    spark: SparkSession, made: dict[str, Made]
+) -> None:
+    """Neither holds up the other, and nothing of the store is changed by reading it."""
+    directory = made["sound"].directory
+
+    async def read() -> int:
+        async with BlockStore.open(directory) as store:
+            await store.write(lambda view: view.put_setting("busy", "yes"))
+            count = await asyncio.to_thread(
+                spark.read.format("sealmail").load(str(directory)).count
+            )
+            await store.write(lambda view: view.put_setting("busy", "no"))
+            return count
+
+    assert asyncio.run(read()) == made["sound"].blocks
+
+
+def test_key_ranges_cover_every_key_once(made: dict[str, Made]) -> None:
+    """However small the ranges, no row is read twice or not at all."""
+    store = find_stores(made["seeded"].directory)
+    ranges = key_ranges(store, None, 7)
+    by_type: dict[str, list[tuple[bytes, bytes | None]]] = {}
+    for each in ranges:
+        by_type.setdefault(each.type, []).append((each.first, each.end))
+    for bounds in by_type.values():
+        assert bounds[0][0] == bytes(20)
+        assert bounds[-1][1] is None
+        assert all(end == first for (_, end), (first, _) in pairwise(bounds))
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    """A wrong path is told as such, and so is a file of another program."""
+    with pytest.raises(UnreadableStore, match="no store here"):
+        find_stores(tmp_path)
+    (tmp_path / "index.sqlite").write_bytes(b"something else entirely, of a hundred bytes" * 30)
+    with pytest.raises(UnreadableStore, match="not a database"):
+        open_index(tmp_path)
+
+
+def test_a_later_schema_is_read_while_it_has_the_columns(
+    tmp_path: Path,
+) -> None:
+    """Further tables and a higher number do no harm; a missing column is told by name."""
+    directory = make_store(tmp_path / "later", 20, now=NOW).directory
+    with closing(apsw.Connection(str(directory / "index.sqlite"))) as connection:
+        connection.execute("CREATE TABLE of_a_later_day (x); PRAGMA user_version = 99")
+        open_index(directory).close()
+        connection.execute("ALTER TABLE entries RENAME COLUMN source TO origin")
+    with pytest.raises(UnreadableStore, match="lack source"):
+        open_index(directory)
