@@ -169,12 +169,12 @@ def remove(context: click.Context, address: str) -> None:
 )
 @click.option(
     "--send",
-    type=click.Choice([*Delivery]),
+    type=click.Choice([str(one) for one in Delivery]),
     help="Who delivers your mail: this program (direct), or your home server (proxy).",
 )
 @click.option(
     "--acknowledge",
-    type=click.Choice([*Delivery]),
+    type=click.Choice([str(one) for one in Delivery]),
     help="Who leaves acknowledgments with senders: your home server (proxy), or this program.",
 )
 @click.pass_context
