@@ -14,7 +14,7 @@ TEST_EXTRAS := $(RUN_EXTRAS) spark
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
-TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace microsocks:microsocks java:default-jre-headless
+TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace knotd:knot microsocks:microsocks java:default-jre-headless
 # The compiler makes the proof of work fast; without it the search is pure Python. Headers have
 # no command of their own, so they go by the one that comes with them.
 BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev

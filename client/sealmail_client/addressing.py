@@ -9,6 +9,8 @@ from sealmail_client.errors import ClientError
 from sealmail_client.headers import address_in
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.key_sources import (
+    DNS_PREFIX,
+    DomainSource,
     KeySearch,
     KeySource,
     ProxiedSource,
@@ -46,17 +48,18 @@ class Addressing:
     async def find(
         self, address: str, servers: Sequence[ServerAddress] = ()
     ) -> tuple[FoundKey, ...]:
-        """Ask each of ``servers``, else the home group, for the keys that claim ``address``."""
+        """Ask for the keys that claim ``address``: ``servers``, else home group and its domain."""
         address = normal_address(address)
-        sightings = await self._sightings(address, self._search(self._named(servers)))
+        sources = self._named(servers) or self._at_large(address)
+        sightings = await self._sightings(address, KeySearch(sources))
         return union(sightings)
 
     async def find_by_id(
         self, key_id: KeyId, servers: Sequence[ServerAddress] = ()
     ) -> FoundKey | None:
         """Ask each of ``servers``, else the home group, for the announcement of ``key_id``."""
-        search = self._search(self._named(servers))
-        return await self._announced(key_id, search)
+        sources = self._named(servers) or [self._home()]
+        return await self._announced(key_id, KeySearch(sources))
 
     async def addressee(self, address: str, servers: Sequence[ServerAddress] = ()) -> Addressee:
         """Return whom to seal to, looking the key up if it is unknown or out of date.
@@ -66,10 +69,11 @@ class Addressing:
         address = normal_address(address)
         book = self._desk.correspondents
         if book.trusted_key(address) is None:
-            ways = self._named(servers)
-            if not servers:
-                ways += book.transports_naming(address)
-            await self._sightings(address, self._search(ways))
+            sources = self._named(servers)
+            if not sources:
+                sources = self._at_large(address)
+                sources += map(self._at, book.transports_naming(address))
+            await self._sightings(address, KeySearch(sources))
         key_id = self._chosen(address)
         held = book.announcement(key_id)
         if held is None or self._stale(held):
@@ -84,7 +88,7 @@ class Addressing:
         """Return the owner of a key that the user names himself, whatever address it claims."""
         held = self._desk.correspondents.announcement(key_id)
         if held is None or self._stale(held):
-            search = self._search(self._ways(held, "", servers))
+            search = KeySearch(self._sources(held, "", servers))
             try:
                 await self._announced(key_id, search, renew=True)
             except NetworkError as error:
@@ -96,7 +100,7 @@ class Addressing:
         """Fetch the announcement of a key again, whatever its age; what is held may stay."""
         held = self._desk.correspondents.announcement(key_id)
         try:
-            await self._announced(key_id, self._search(self._ways(held, "", ())), renew=True)
+            await self._announced(key_id, KeySearch(self._sources(held, "", ())), renew=True)
         except NetworkError as error:
             self.doubts.append(str(error))
 
@@ -112,11 +116,11 @@ class Addressing:
         """Fetch claims and announcement again; nobody to ask is no reason not to write."""
         book = self._desk.correspondents
         seen_at = next(key.seen_at for key in book.known(address) if key.key_id == key_id)
-        ways = self._ways(held, seen_at, servers)
+        sources = self._sources(held, seen_at, servers)
         try:
-            sightings = await self._sightings(address, self._search(ways), renewing=key_id)
+            sightings = await self._sightings(address, KeySearch(sources), renewing=key_id)
             if all(key_id not in _ids(sighting) for sighting in sightings):
-                await self._announced(key_id, self._search(ways), renew=True)
+                await self._announced(key_id, KeySearch(sources), renew=True)
                 self._judge_silence(address, key_id, seen_at, sightings)
         except NetworkError as error:
             self._go_on_with(held, error)
@@ -201,30 +205,42 @@ class Addressing:
 
     # Where to ask.
 
-    def _search(self, transports: Sequence[Transport]) -> KeySearch:
-        return KeySearch([self._source(transport) for transport in transports])
+    def _named(self, servers: Sequence[ServerAddress]) -> list[KeySource]:
+        """Return the servers that the user names, each by itself."""
+        return [self._at(Transport((server,))) for server in servers]
 
-    def _source(self, transport: Transport) -> KeySource:
+    def _at_large(self, address: str) -> list[KeySource]:
+        """Return where a stranger is sought: in the home group, and where his domain says."""
+        sources = [self._home()]
+        if self._desk.domains.in_use:
+            sources.append(self._domain(address.rpartition("@")[2]))
+        return sources
+
+    def _sources(
+        self, held: KeyAnnouncement | None, seen_at: str, servers: Sequence[ServerAddress]
+    ) -> list[KeySource]:
+        """Return where a known key may have news: as named, at its own servers, at home."""
+        sources = self._named(servers)
+        if held is not None and not held.transport.entangled:
+            sources.append(self._at(held.transport))
+        if seen_at.startswith(DNS_PREFIX):
+            sources.append(self._domain(seen_at.removeprefix(DNS_PREFIX)))
+        elif seen_at:
+            sources.append(self._at(Transport.parse(seen_at)))
+        return [*sources, self._home()]
+
+    def _home(self) -> KeySource:
+        return self._at(self._desk.settings.transport)
+
+    def _at(self, transport: Transport) -> KeySource:
         """Return who asks a group: we, or the home server if that is to deliver our mail too."""
         desk = self._desk
         if desk.settings.send is Delivery.DIRECT or transport == desk.settings.transport:
             return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
         return ProxiedSource(transport, desk.servers.at_home, desk.verifier, desk.clock)
 
-    def _named(self, servers: Sequence[ServerAddress]) -> list[Transport]:
-        """Return those the user names, each by itself; else his home group."""
-        return [Transport((server,)) for server in servers] or [self._desk.settings.transport]
-
-    def _ways(
-        self, held: KeyAnnouncement | None, seen_at: str, servers: Sequence[ServerAddress]
-    ) -> list[Transport]:
-        """Return where a known key may have news: as named, at its own servers, at home."""
-        ways = [Transport((server,)) for server in servers]
-        if held is not None and not held.transport.entangled:
-            ways.append(held.transport)
-        if seen_at:
-            ways.append(Transport.parse(seen_at))
-        return [*ways, self._desk.settings.transport]
+    def _domain(self, domain: str) -> KeySource:
+        return DomainSource(domain, self._desk.domains.servers_of, self._at)
 
     def _doubtful(self) -> str:
         return f" ({'; '.join(self.doubts)})" if self.doubts else ""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from sealmail_client.connecting import DIRECTLY, Connecting
 from sealmail_client.headers import address_in
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.household import Household, Member
@@ -58,6 +59,7 @@ class Wish:
     price: Difficulty = DEFAULT_PRICE
     lock: Locked = Locked.PASSPHRASE
     allow_private_targets: bool = False
+    connecting: Connecting = DIRECTLY
 
     def settings(self, key_id: KeyId) -> Settings:
         """Return the settings for this identity with this key."""
@@ -69,6 +71,7 @@ class Wish:
             price=self.price,
             passphrase=self.lock,
             allow_private_targets=self.allow_private_targets,
+            connecting=self.connecting,
         )
 
 

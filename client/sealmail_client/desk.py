@@ -9,6 +9,7 @@ from functools import cached_property
 from sealmail_client.blocklist import Blocklist
 from sealmail_client.bypass_book import BypassBook
 from sealmail_client.correspondents import Correspondents
+from sealmail_client.domains import Domains
 from sealmail_client.folders import Folders
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.inbox import Inbox
@@ -60,6 +61,13 @@ class Desk:
         return Servers(self.settings, auth_keys[Place.HOME], self.database, self.clock, auth_keys)
 
     @cached_property
+    def domains(self) -> Domains:
+        """The way from a domain to its servers."""
+        return Domains(
+            self.settings.connecting, self.database, self.clock, lambda: self.servers.home()
+        )
+
+    @cached_property
     def verifier(self) -> Verifier:
         """What checks the signatures of blocks."""
         return Verifier()
@@ -96,7 +104,7 @@ class Desk:
         """Write other settings; parts that were made from the former ones are made anew."""
         self.home.save(settings)
         self.settings = settings
-        for part in ("servers", "publisher"):
+        for part in ("servers", "domains", "publisher"):
             self.__dict__.pop(part, None)
 
     @cached_property

@@ -209,8 +209,19 @@ CREATE TABLE proxied (                 -- what the home server was given to deli
 CREATE INDEX proxied_message ON proxied (message);
 """
 
+_DOMAINS = """
+CREATE TABLE txt_answer (
+    asked TEXT NOT NULL,               -- who: the home server, or a resolver
+    name TEXT NOT NULL,
+    until TEXT NOT NULL,               -- asked again then
+    texts TEXT NOT NULL,               -- JSON; none is an answer too
+    validated INTEGER NOT NULL,        -- by DNSSEC
+    PRIMARY KEY (asked, name)
+) STRICT;
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS, _PROXY)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS, _DOMAINS, _PROXY)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -1,7 +1,7 @@
 """Where keys are sought: one interface for every kind of place, and a search over several.
 
-A server is a source now. Whatever comes later (DNS, the DHT) is one more class with a name and
-two questions; nothing else has to know.
+A server is a source, and a domain that names servers in DNS. Whatever comes later (the DHT) is
+one more class with a name and two questions; nothing else has to know.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.posting import Peer
 from sealmail_net.errors import NetworkError, NoServerReached, Unavailable
@@ -19,6 +20,8 @@ from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_verify import Verifier
 
 GET_PROXY = "GET-PROXY"
+# How the names of domains begin, to tell them from transports where a name is all that is kept.
+DNS_PREFIX = "dns "
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,48 @@ class ProxiedSource:
         if not library.serves:
             raise Unavailable(peer.server.address, "it does not ask others for its users")
         return KeyLookup(library, self.verifier, self.clock())
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSource:
+    """The servers that a mail domain names in DNS; ``at`` makes the source for a group of them."""
+
+    domain: str
+    servers_of: Callable[[str], Awaitable[DomainServers]]
+    at: Callable[[Transport], KeySource]
+
+    @property
+    def name(self) -> str:
+        """The domain, told apart from transports: ``dns example.net``."""
+        return f"{DNS_PREFIX}{self.domain}"
+
+    async def by_address(self, address: str) -> Answer:
+        """Ask the groups in turn until one has keys that claim ``address``."""
+        return await self._ask(lambda source: source.by_address(address))
+
+    async def by_key_id(self, key_id: KeyId) -> Answer:
+        """Ask the groups in turn until one has the key ``key_id``."""
+        return await self._ask(lambda source: source.by_key_id(key_id))
+
+    async def _ask(self, question: Callable[[KeySource], Awaitable[Answer]]) -> Answer:
+        found = await self.servers_of(self.domain)
+        answers: list[Answer] = []
+        unreached: list[NetworkError] = []
+        for transport in found.transports:
+            try:
+                answers.append(await question(self.at(transport)))
+            except NetworkError as error:
+                unreached.append(error)
+                continue
+            if answers[-1].keys:
+                break
+        if unreached and not answers:
+            raise NoServerReached([reason for error in unreached for reason in _reasons(error)])
+        keys = answers[-1].keys if answers else ()
+        doubts = [doubt for answer in answers for doubt in answer.doubts]
+        if not found.transports:
+            doubts.append("DNS names no server for it")
+        return Answer(keys, (*doubts, *map(str, unreached)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """The public keys of servers, kept from the first connection on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_client.home_database import HomeDatabase
-from sealmail_net.pins import delivery_way, login_way
+from sealmail_net.pins import delivery_way, login_way, ways_to
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
@@ -43,10 +44,11 @@ class PinBook:
             format_date(self._clock()),
         )
 
-    def accept(self, address: ServerAddress, pin: bytes) -> None:
-        """Take the user's word that a server has this key now."""
-        for way in (login_way(address), delivery_way(address)):
-            self.remember(way, pin)
+    def accept(self, address: ServerAddress, pin: bytes, ways: Sequence[Way] = ()) -> None:
+        """Take the user's word that a server shows this key on ``ways``, else on all to it."""
+        for way in ways or ways_to(address):
+            self.remember(login_way(address, way), pin)
+            self.remember(delivery_way(address, way), pin)
 
     def all(self) -> tuple[KnownPin, ...]:
         """Return every pin that is known, by way."""

@@ -4,6 +4,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import LoginFailed, NetworkError, NoServerReached
 from sealmail_net.groups import first_of_group
 from sealmail_net.remote_server import RemoteServer
+from sealmail_net.socks import Proxies
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
@@ -60,6 +62,10 @@ class Servers:
         self.hints = ServerHints(database, clock)
         rate = settings.throttle_kib
         self.throttle = Throttle(rate) if rate else None
+        self._dialing = DialSettings(
+            allow_private_targets=settings.allow_private_targets,
+            proxies=Proxies(settings.connecting.policy),
+        )
 
     def home(self) -> AbstractAsyncContextManager[Peer]:
         """Connect to a server of the home group and log in; a changed TLS key stops us."""
@@ -163,10 +169,8 @@ class Servers:
         self, servers: Sequence[ServerAddress], *, strict_pin: bool, greet: Greet | None = None
     ) -> RemoteServer:
         """Reach one of a group, and ask it what it can do; ``greet`` is said to it first."""
-        settings = DialSettings(
-            allow_private_targets=self._settings.allow_private_targets,
-            answer_deadline=_ANSWER_SECONDS if len(servers) == 1 else _ANSWER_SECONDS_OF_ONE,
-        )
+        seconds = _ANSWER_SECONDS if len(servers) == 1 else _ANSWER_SECONDS_OF_ONE
+        settings = replace(self._dialing, answer_deadline=seconds)
 
         async def attempt(address: ServerAddress) -> RemoteServer:
             server = await dial(address, settings, self.pins, strict_pin=strict_pin)

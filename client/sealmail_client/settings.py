@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
+from sealmail_client.connecting import CONNECTING_ROWS, DIRECTLY, Connecting, DnsUse
 from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport, normal_address
@@ -81,6 +82,7 @@ class Settings:
     throttle_kib: int = 0  # a second; 0 is as fast as it goes
     delay_minutes: int = 0  # mail is held back for a random time up to this
     pad_sizes: bool = False  # mail is filled up, so that its size tells less
+    connecting: Connecting = DIRECTLY
     send: Delivery = Delivery.DIRECT
     acknowledge: Delivery = Delivery.PROXY  # where the home server does that
 
@@ -130,6 +132,7 @@ class Settings:
             "throttle_kib": str(self.throttle_kib),
             "delay_minutes": str(self.delay_minutes),
             "pad_sizes": json.dumps(self.pad_sizes),
+            **self.connecting.rows(),
             "send": json.dumps(self.send),
             "acknowledge": json.dumps(self.acknowledge),
         }
@@ -142,7 +145,8 @@ class Settings:
         try:
             for migrate in _STEPS[_version(rows) - 1 :]:
                 migrate(rows)
-            strange = set(rows) - set(cls.__slots__) - {"version"}
+            known = {*cls.__slots__, *CONNECTING_ROWS, "version"} - {"connecting"}
+            strange = set(rows) - known
             if strange:
                 raise ValueError(f"unknown setting {min(strange)}")
             return cls(
@@ -159,6 +163,7 @@ class Settings:
                 throttle_kib=_number(rows, "throttle_kib"),
                 delay_minutes=_number(rows, "delay_minutes"),
                 pad_sizes=_switch(rows, "pad_sizes"),
+                connecting=Connecting.from_rows(rows),
                 send=_choice(rows, "send", Delivery),
                 acknowledge=_choice(rows, "acknowledge", Delivery),
             )
@@ -190,6 +195,12 @@ def _name_pace_and_cover(rows: dict[str, Any]) -> None:
     rows["pad_sizes"] = False
 
 
+def _name_the_ways_out(rows: dict[str, Any]) -> None:
+    """Lead from version 3, where all was direct and DNS was not asked, to 4."""
+    rows.update(tor_proxy="", i2p_proxy="", dns_server="", prefer="direct", dns=DnsUse.DIRECT)
+    rows.update(anonymous=False, exit_nodes=False, dnssec=False)
+
+
 def _name_who_delivers(rows: dict[str, Any]) -> None:
     """Lead from a version where this program alone delivered to one with a choice."""
     rows["send"], rows["acknowledge"] = Delivery.DIRECT, Delivery.PROXY
@@ -199,6 +210,7 @@ def _name_who_delivers(rows: dict[str, Any]) -> None:
 _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_the_lock_and_places,
     _name_pace_and_cover,
+    _name_the_ways_out,
     _name_who_delivers,
 )
 SETTINGS_VERSION = len(_STEPS) + 1

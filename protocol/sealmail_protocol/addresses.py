@@ -54,7 +54,7 @@ def is_normal_address(address: str) -> bool:
 
 def domain_of(address: str) -> str:
     """Return the domain of a normal address in the form DNS asks for (IDNA)."""
-    return _dns_name(address.rpartition("@")[2])
+    return dns_name(address.rpartition("@")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _canonical_host(text: str) -> str:
     if text.startswith("[") and text.endswith("]"):
         return str(_ipv6(text[1:-1]))
     # IDNA maps other scripts' digits and dots to ours, so what a name is shows only behind it.
-    host = _dns_name(text)
+    host = dns_name(text)
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
         return str(ipaddress.IPv4Address(host))
     return _onion(host) if host.endswith(".onion") else host
@@ -154,7 +154,8 @@ def _onion(host: str) -> str:
     return host
 
 
-def _dns_name(text: str) -> str:
+def dns_name(text: str) -> str:
+    """Return a host name as DNS asks for it: IDNA, lower case; ``ValueError`` if it is none."""
     if len(text) > MAX_NAME:
         raise ValueError(f"a host name of {len(text)} characters")
     name = text

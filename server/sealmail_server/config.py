@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import BlockType
 from sealmail_server.limits import Limits, QueueLimits
 
@@ -103,6 +104,23 @@ def _domain(value: str) -> None:
         check_host_name(value)
 
 
+def _ip_and_port(value: str) -> None:
+    _at_ip(value)
+
+
+def _at_ip(value: str) -> ServerAddress | None:
+    """Read IP:PORT; a name would have to be looked up first."""
+    if not value:
+        return None
+    try:
+        address = ServerAddress.parse(value)
+    except ValueError as error:
+        raise BadConfig(str(error)) from None
+    if address.literal is None:
+        raise BadConfig(f"{value!r} must be an IP address and a port")
+    return address
+
+
 def _setting(default: T, about: str, check: Callable[[Any], None] | None = None) -> T:
     """Declare a setting with the comment that explains it in ``config.toml``."""
     made: T = field(default=default, metadata={"about": about, "check": check})
@@ -145,6 +163,16 @@ class Config:
         _path,
     )
     private_key: str = _setting(KEY_NAME, "", _path)
+    permit_dns_txt: bool = _setting(
+        True,
+        "Whether clients may look up TXT records through this server, which keeps their own\n"
+        "address from name servers.",
+    )
+    dns_server: str = _setting(
+        "",
+        "The resolver to ask, IP:PORT. Empty means: those of the system.",
+        _ip_and_port,
+    )
     max_connections: int = _setting(
         1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
     )
@@ -254,6 +282,11 @@ class Config:
     def direct_tls_address(self) -> Listen | None:
         """Return where to listen for direct TLS, if anywhere."""
         return Listen.parse(self.direct_tls_listen) if self.direct_tls_listen else None
+
+    @property
+    def dns_address(self) -> ServerAddress | None:
+        """Return the resolver to ask, ``None`` for those of the system."""
+        return _at_ip(self.dns_server)
 
     @property
     def mail_domain(self) -> str:

@@ -1,4 +1,4 @@
-"""What ``sealmaild doctor`` examines from outside: the port, the certificate and the disk."""
+"""What ``sealmaild doctor`` examines from outside: port, DNS record, certificate and disk."""
 
 import shutil
 import socket
@@ -8,8 +8,11 @@ from pathlib import Path
 
 from cryptography import x509
 
+from sealmail_net.txt_resolver import LookupFailed, TxtSource
+from sealmail_protocol.dns_records import named_transports, record_name
 from sealmail_protocol.replies import Banner
-from sealmail_server.config import Config, Listen
+from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.operator import public_address
 from sealmail_server.tls_identity import BadIdentity, TlsIdentity, pin_of, read_certificate
 
 _CONNECT_SECONDS = 5.0
@@ -43,6 +46,23 @@ def examine_port(listen: Listen, *, running: bool) -> list[Finding]:
         ending = banner.ending
         return [Finding("port", banner.ready, f"{Listen(host, listen.port)} answers {ending}")]
     return [Finding("port", False, f"port {listen.port} does not answer: {'; '.join(errors)}")]
+
+
+async def examine_dns(config: Config, port: int, resolver: TxtSource) -> list[Finding]:
+    """Look the record up by which the world finds this server."""
+    try:
+        name, expected = record_name(config.mail_domain), public_address(config, port)
+    except (BadConfig, ValueError) as error:
+        return [Finding("dns", True, f"not looked up: {error}")]
+    try:
+        texts = (await resolver.ask(name)).texts
+    except LookupFailed as error:
+        return [Finding("dns", False, str(error))]
+    named = [server for one in named_transports(texts) for server in one.servers]
+    if expected in named:
+        return [Finding("dns", True, f"{name} names {', '.join(map(str, named))}")]
+    found = ", ".join(map(str, named)) or "no server"
+    return [Finding("dns", False, f"{name} names {found}, not {expected}: publish the record")]
 
 
 def examine_directory(directory: Path, config: Config, now: datetime) -> list[Finding]:

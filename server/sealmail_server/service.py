@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
 from sealmail_net.listening import Listener, serve
+from sealmail_net.txt_resolver import TxtResolver
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
@@ -18,6 +19,7 @@ from sealmail_server.config import STORE_NAME, Config, Listen
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
 from sealmail_server.intake import Intake
+from sealmail_server.lookups import Lookups
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
@@ -32,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 # One wrong auth key in two seconds is a person; ten at once are a program that was misled.
 FAILED_LOGINS = Rate(per_second=0.5, burst=10)
+# Somebody who writes to forty new domains at once waits for none of them.
+LOOKUPS = Rate(per_second=2.0, burst=40)
 _BURST_SECONDS = 10
 # How often the time is remembered, and so how much of it a stopped server may lose.
 _TICK_SECONDS = 60.0
@@ -133,6 +137,8 @@ class Server:
             guard=guard,
             requests=Allowance(Rate(rate, rate * _BURST_SECONDS)),
             failed_logins=Allowance(FAILED_LOGINS),
+            lookups=_lookups(config),
+            lookup_requests=Allowance(LOOKUPS),
             memory=MemoryBudget(config.memory_bytes, config.memory_bytes_by_source),
             clock=clock,
             stop=stop.set,
@@ -221,6 +227,12 @@ class Server:
                     _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
             except StoreError as error:
                 _log.error("the time could not be remembered: %s", error)
+
+
+def _lookups(config: Config) -> Lookups | None:
+    if not config.permit_dns_txt:
+        return None
+    return Lookups(TxtResolver(config.dns_address), time.monotonic)
 
 
 def own_addresses(config: Config, port: int) -> frozenset[ServerAddress]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sealmail_net.link import PeerLink
+from sealmail_net.txt_resolver import LookupFailed
 from sealmail_protocol import commands
 from sealmail_protocol.bodies import (
     BODY_ENDS,
@@ -23,6 +24,7 @@ from sealmail_protocol.bodies import (
 from sealmail_protocol.commands import BodyCommand, Command
 from sealmail_protocol.conversation import Closed, Invalid
 from sealmail_protocol.dates import format_date
+from sealmail_protocol.dns_records import txt_lines
 from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.policy import RATE_LIMITED
 from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
@@ -31,6 +33,7 @@ from sealmail_server.accounts import AccountRefused, hash_auth_key
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
+from sealmail_server.lookups import Lookups
 from sealmail_server.memory import Crowded, MemoryBudget
 from sealmail_server.outgoing.accepting import NotServed
 from sealmail_server.outgoing.fetching import NotFetched
@@ -63,6 +66,8 @@ class Services:
     guard: ClockGuard
     requests: Allowance
     failed_logins: Allowance
+    lookups: Lookups | None  # none: DNS TXT is switched off
+    lookup_requests: Allowance
     memory: MemoryBudget
     clock: Callable[[], datetime]
     stop: Callable[[], None]
@@ -209,6 +214,20 @@ class Session:
         await self._answer(Word.GOODBYE)
         self._open = False
         self._services.stop()
+
+    async def _dns_txt(self, command: commands.DnsTxt) -> None:
+        services, source = self._services, self.visitor.source
+        if services.lookups is None:
+            await self._answer(Word.FAILED)
+            return
+        # Users too: what a question costs is paid by name servers that know nothing of accounts.
+        await self._delay(services.lookup_requests.charge(source, services.steady_clock()))
+        try:
+            texts = await services.lookups.texts(command.name)
+        except LookupFailed as error:
+            _log.info("%s", error)
+            texts = ()
+        await self._answer(Listing(txt_lines(texts)) if texts else Word.NOT_FOUND)
 
     # Accounts.
 
@@ -399,6 +418,7 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.Ping: Session._ping,
     commands.Capabilities: Session._capabilities,
     commands.SelfTest: Session._self_test,
+    commands.DnsTxt: Session._dns_txt,
     commands.Login: Session._login,
     commands.AskVerdict: Session._verdict,
     commands.GetServer: Session._get,

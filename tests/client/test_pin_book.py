@@ -9,6 +9,7 @@ from tests.client.samples import DATE
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.pin_book import KnownPin, PinBook
 from sealmail_net.pins import delivery_way, login_way
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 
 SERVER = ServerAddress.parse("mail.example:8081")
@@ -48,4 +49,14 @@ def test_the_users_word_holds_for_every_way(book: PinBook) -> None:
     assert {one.way: (one.pin, one.previous) for one in book.all()} == {
         "direct mail.example:8081": (NEW, OLD),
         "delivery mail.example:8081": (NEW, None),
+        "exit mail.example:8081": (NEW, None),
+        "delivery-exit mail.example:8081": (NEW, None),
     }
+
+
+def test_what_an_exit_showed_is_accepted_for_exits_alone(book: PinBook) -> None:
+    """The pin of the direct way stays what it was."""
+    book.remember(login_way(SERVER), OLD)
+    book.accept(SERVER, NEW, (Way.EXIT,))
+    assert book.pin_of(login_way(SERVER)) == OLD
+    assert book.pin_of(login_way(SERVER, Way.EXIT)) == NEW

@@ -48,8 +48,8 @@ def test_settings_are_the_same_after_toml(home: Home) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("version = 3", "version = 4", "version 4"),
-        ("version = 3", "version = 3\ncolour = 1", "unknown setting colour"),
+        ("version = 4", "version = 5", "version 5"),
+        ("version = 4", "version = 4\ncolour = 1", "unknown setting colour"),
         ('passphrase = "none"', "", "no setting passphrase"),
         ('passphrase = "none"', 'passphrase = "some"', "none of none, ask, agent"),
         ("private_targets = true", "private_targets = 0", "neither true nor false"),
@@ -57,7 +57,7 @@ def test_settings_are_the_same_after_toml(home: Home) -> None:
         ('address = "amy@a.example"', "address = 1", "not a text"),
         ('"bd,20,3"', '"bd,999,3"', "bits"),
         ("server=a.example:8081,[::1]:8082", "entangled", "server is needed"),
-        ("version = 3", "version = ", "value"),
+        ("version = 4", "version = ", "value"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(

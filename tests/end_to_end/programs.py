@@ -101,9 +101,16 @@ class User:
         """Make an identity, published on its server."""
         user = cls(name, address, place / name.lower(), server)
         identity = ("--name", name, "--address", address, "--price", price)
-        home = ("--server", str(server.address), "--allow-private-targets", "--no-passphrase")
+        # Only tests that run a name server ask one.
+        home = ("--server", str(server.address), "--allow-private-targets", "--dns", "off")
         auth_key = server.auth_keys.pop()
-        done = user.runs("init", *identity, *home, environment={"SEALMAIL_AUTH_KEY": auth_key})
+        done = user.runs(
+            "init",
+            *identity,
+            *home,
+            "--no-passphrase",
+            environment={"SEALMAIL_AUTH_KEY": auth_key},
+        )
         assert done.exit_code == 0, done
         return user
 

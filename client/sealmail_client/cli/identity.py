@@ -12,6 +12,7 @@ from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotat
 from sealmail_client.cli.program import Start, desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.settling import invitation_argument, settle, settling_options
 from sealmail_client.cli.values import AUTH_KEY, PRICE, SERVER
+from sealmail_client.cli.ways_out import tell_ways_out, ways_out, ways_out_options
 from sealmail_client.creation import import_identity
 from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.errors import BadKey
@@ -177,9 +178,11 @@ def remove(context: click.Context, address: str) -> None:
     type=click.Choice([str(one) for one in Delivery]),
     help="Who leaves acknowledgments with senders: your home server (proxy), or this program.",
 )
+@ways_out_options
 @click.pass_context
 def set_terms(
     context: click.Context,
+    /,
     price: Difficulty | None,
     mailboxes: int | None,
     servers: tuple[ServerAddress, ...],
@@ -195,6 +198,7 @@ def set_terms(
     pad: bool | None,
     send: str | None,
     acknowledge: str | None,
+    **ways: Any,
 ) -> None:
     """Change what strangers pay, where you are published, and how your mail leaves.
 
@@ -222,6 +226,7 @@ def set_terms(
             "pad_sizes": pad,
             "send": None if send is None else Delivery(send),
             "acknowledge": None if acknowledge is None else Delivery(acknowledge),
+            "connecting": ways_out(ways, settings.connecting),
         }
         settings = _with_habits(settings, habits)
         if settings == desk.settings:
@@ -291,6 +296,7 @@ def _tell_terms(settings: Settings) -> None:
         click.echo("acknowledgments go straight to the servers of senders")
     if settings.pad_sizes:
         click.echo("mail is filled up to hide its size")
+    tell_ways_out(settings.connecting)
 
 
 def _row(member: Member, chosen: bool) -> dict[str, object]:

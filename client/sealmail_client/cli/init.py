@@ -7,6 +7,8 @@ import click
 
 from sealmail_client.cli.program import Start
 from sealmail_client.cli.settling import Answers, invitation_argument, settle, settling_options
+from sealmail_client.cli.ways_out import ways_out
+from sealmail_client.connecting import DIRECTLY
 from sealmail_client.creation import create_identity, move_in
 from sealmail_client.desk import open_desk, utc_now
 from sealmail_client.household import Household, Member
@@ -55,7 +57,9 @@ def init(
 
 def answered(code: Invitation | None, said: dict[str, Any]) -> Answers:
     """Return what was said on the command line."""
-    return Answers(**{**said, "invitation": code or said["invitation"]})
+    connecting = ways_out(said, DIRECTLY)
+    said["invitation"] = code or said["invitation"]
+    return Answers(**said, connecting=connecting)
 
 
 def create(household: Household, answers: Answers, algorithm: Algorithm) -> None:
@@ -78,9 +82,14 @@ def go_on(member: Member, answers: Answers) -> None:
             "or make a further identity by `sealmail identity create`"
         )
     click.echo(f"going on with {settings.address}, which is not published yet")
-    if answers.allow_private_targets and not settings.allow_private_targets:
-        member = replace(member, settings=replace(settings, allow_private_targets=True))
-        member.home.save(member.settings)
+    changed = replace(
+        settings,
+        allow_private_targets=settings.allow_private_targets or answers.allow_private_targets,
+        connecting=settings.connecting if answers.connecting == DIRECTLY else answers.connecting,
+    )
+    if changed != settings:
+        member = replace(member, settings=changed)
+        member.home.save(changed)
     if answers.names_account:
         member = move_in(member, answers.account(), utc_now)
     passphrase = ask_passphrase() if settings.passphrase is Locked.PASSPHRASE else None

@@ -18,6 +18,7 @@ from sealmail_client.household import Household, Member
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.progress import Nobody, Watcher
 from sealmail_net.errors import ForbiddenTarget, NetworkError, NoServerReached, PinChanged
+from sealmail_net.ways import Way
 from sealmail_verify import Undecided
 
 # A network that fails is worth another try, unlike a wrong wish.
@@ -53,6 +54,7 @@ def _ways_out(error: Exception) -> list[str]:
     reasons = error.reasons if isinstance(error, NoServerReached) else (error,)
     ways = [
         f"once the operator has confirmed it: sealmail server accept {one.address} {one.new.hex()}"
+        + " --exit" * (one.way == Way.EXIT)
         for one in reasons
         if isinstance(one, PinChanged)
     ]

@@ -5,6 +5,8 @@ import click
 from sealmail_client.cli.program import desk_of, json_option, show
 from sealmail_client.cli.values import PIN, SERVER
 from sealmail_client.pin_book import KnownPin, PinBook
+from sealmail_net.pins import ways_to
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 
@@ -27,14 +29,21 @@ def pins(context: click.Context, as_json: bool) -> None:
 @server.command()
 @click.argument("address", type=SERVER)
 @click.argument("pin", type=PIN)
+@click.option(
+    "--exit",
+    "by_exit",
+    is_flag=True,
+    help="It was seen through an exit node; what is known of the direct way stays.",
+)
 @click.pass_context
-def accept(context: click.Context, address: ServerAddress, pin: bytes) -> None:
+def accept(context: click.Context, address: ServerAddress, pin: bytes, by_exit: bool) -> None:
     """Accept PIN as the key of the server at ADDRESS (HOST:PORT) from now on.
 
     Do so only when the operator has confirmed it by another way than this server.
     """
+    way = Way.EXIT if by_exit else ways_to(address)[0]
     with desk_of(context) as desk:
-        PinBook(desk.database, desk.clock).accept(address, pin)
+        PinBook(desk.database, desk.clock).accept(address, pin, (way,))
     click.echo(f"{address} is known by {pin.hex()} from now on")
 
 

@@ -9,6 +9,8 @@ import click
 
 from sealmail_client.cli.program import tell_doubts, watcher
 from sealmail_client.cli.values import ADDRESS, AUTH_KEY, INVITATION, PRICE, SERVER
+from sealmail_client.cli.ways_out import ways_out_options
+from sealmail_client.connecting import DIRECTLY, Connecting
 from sealmail_client.creation import Account, Wish
 from sealmail_client.desk import open_desk
 from sealmail_client.errors import ClientError
@@ -77,6 +79,7 @@ class Answers:
     no_passphrase: bool
     agent: bool
     allow_private_targets: bool
+    connecting: Connecting = DIRECTLY
 
     @property
     def lock(self) -> Locked:
@@ -115,6 +118,7 @@ class Answers:
             self.price,
             self.lock,
             self.allow_private_targets,
+            self.connecting,
         )
 
     def account(self, invitation: Invitation | None = None) -> Account:
@@ -133,6 +137,7 @@ class Answers:
 
 def settling_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that ``Answers`` is made of."""
+    command = ways_out_options(command)
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

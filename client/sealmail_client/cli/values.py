@@ -18,6 +18,9 @@ T = TypeVar("T")
 _SPAN = re.compile(r"([1-9][0-9]{0,3})([mhd])")
 _MINUTES = {"m": 1, "h": 60, "d": 24 * 60}
 
+# What takes an address away again.
+NONE = "none"
+
 
 class Parsed(click.ParamType[T], Generic[T]):
     """A value that ``parse`` reads; what it refuses with ``ValueError`` is told to the user."""
@@ -65,6 +68,15 @@ def _moment(text: str) -> Callable[[datetime], datetime]:
     return lambda _: moment.astimezone(UTC).replace(microsecond=0)
 
 
+def _proxy(text: str) -> ServerAddress | str:
+    if text.lower() == NONE:
+        return NONE
+    address = ServerAddress.parse(text)
+    if address.literal is None:
+        raise ValueError(f"{text!r} is not IP:PORT: a name would have to be looked up")
+    return address
+
+
 ADDRESS = Parsed("ADDRESS", normal_address)
 SERVER = Parsed("HOST:PORT", ServerAddress.parse)
 PRICE = Parsed("PRICE", parse_price)
@@ -74,3 +86,4 @@ KEY_ID = Parsed("KEYID", _key_id)
 WHO: Parsed[str | KeyId] = Parsed("ADDRESS|KEYID", _who)
 PIN = Parsed("PIN", _pin)
 MOMENT = Parsed("WHEN", _moment)
+PROXY: Parsed[ServerAddress | str] = Parsed("IP:PORT|none", _proxy)

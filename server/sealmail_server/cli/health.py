@@ -1,14 +1,16 @@
 """``sealmaild status``, ``sealmaild doctor`` and ``sealmaild clock``."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
+from sealmail_net.txt_resolver import TxtResolver
 from sealmail_server.cli.common import Exit, ask, data_option, json_option, or_fail, print_json
 from sealmail_server.config import BadConfig, Config, Listen
-from sealmail_server.doctoring import Finding, examine_directory, examine_port
+from sealmail_server.doctoring import Finding, examine_directory, examine_dns, examine_port
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
 
@@ -49,12 +51,14 @@ def doctor(data: Path, as_json: bool) -> None:
     directory = data.absolute()
     config = or_fail(lambda: Config.load(directory))
     found = ask(data, do="status")
+    listen = Listen.parse(found["listen"])
     findings = [
-        *examine_port(Listen.parse(found["listen"]), running=found["running"]),
+        *examine_port(listen, running=found["running"]),
+        *asyncio.run(examine_dns(config, listen.port, TxtResolver(config.dns_address))),
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
     ]
-    line = _dns_line(config, Listen.parse(found["listen"]).port)
+    line = _dns_line(config, listen.port)
     well = all(finding.well for finding in findings)
     if as_json:
         rows = [{"part": each.part, "well": each.well, "text": each.text} for each in findings]

@@ -1,0 +1,106 @@
+"""The options that say how an identity goes out, for all commands that make or change one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from sealmail_client.cli.values import NONE, PROXY
+from sealmail_client.connecting import Connecting, DnsUse
+from sealmail_protocol.addresses import Network
+
+_OPTIONS = (
+    click.option(
+        "--tor",
+        "tor_proxy",
+        type=PROXY,
+        help="The SOCKS port of Tor, mostly 127.0.0.1:9050; .onion servers are reached by it.",
+    ),
+    click.option(
+        "--i2p",
+        "i2p_proxy",
+        type=PROXY,
+        help="The SOCKS port of I2P, mostly 127.0.0.1:4447; .i2p servers are reached by it.",
+    ),
+    click.option(
+        "--anonymous/--not-anonymous",
+        default=None,
+        help="Make no connection but to these proxies, and ask DNS through the home server only.",
+    ),
+    click.option(
+        "--exit-nodes/--no-exit-nodes",
+        default=None,
+        help="Reach public servers through Tor too; an exit node can tamper with what it sees.",
+    ),
+    click.option(
+        "--prefer",
+        type=click.Choice([each.value for each in Network]),
+        help="Which address of a server is tried first, where it has several.",
+    ),
+    click.option(
+        "--dns",
+        type=click.Choice([str(each) for each in DnsUse]),
+        help="Who asks DNS for the servers of a domain: you, your home server, or nobody.",
+    ),
+    click.option(
+        "--dns-server",
+        type=PROXY,
+        help="The resolver to ask directly; none is that of the system.",
+    ),
+    click.option(
+        "--dnssec/--no-dnssec",
+        default=None,
+        help="Believe the resolver named by --dns-server, on this machine, that it validates.",
+    ),
+)
+
+
+def ways_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that ``ways_out`` reads."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def ways_out(said: dict[str, Any], present: Connecting) -> Connecting:
+    """Take the options out of ``said``, and return what they make of the ``present`` ways."""
+    given = {name: said.pop(name) for name in Connecting.__slots__}
+    chosen = {name: _READ.get(name, _as_is)(v) for name, v in given.items() if v is not None}
+    if chosen.get("anonymous") and "dns" not in chosen and present.dns is DnsUse.DIRECT:
+        chosen.update(dns=DnsUse.SERVER, dnssec=False)
+    try:
+        return replace(present, **chosen)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _address(value: Any) -> Any:
+    return None if value == NONE else value
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "tor_proxy": _address,
+    "i2p_proxy": _address,
+    "dns_server": _address,
+    "prefer": Network,
+    "dns": DnsUse,
+}
+
+
+def tell_ways_out(ways: Connecting) -> None:
+    """Print how the identity goes out, as far as it is not the ordinary way."""
+    for network, proxy in (("Tor", ways.tor_proxy), ("I2P", ways.i2p_proxy)):
+        if proxy is not None:
+            click.echo(f"{network} is reached by {proxy}")
+    if ways.anonymous:
+        click.echo("anonymous: nothing else is connected to, and no name is looked up here")
+    if ways.exit_nodes:
+        click.echo("public servers are reached through Tor and its exit nodes")
+    if ways.dns_server is not None:
+        checked = ", which validates" if ways.dnssec else ""
+        click.echo(f"DNS is asked at {ways.dns_server}{checked}")
