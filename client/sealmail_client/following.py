@@ -78,7 +78,8 @@ class _Followed:
         elif way.state is QueueState.DELIVERED:
             sent = way.last or self._desk.clock()
             outbox.record_sent(number, key_id, str(way.target), sent)
-        elif way.dead:
+        elif way.dead or (way.code == "price" and way.demand is not None):
+            # A price need not be waited for: the queue only asks whether it falls again.
             await self._mend(way)
         else:
             outbox.record_waiting(number, key_id, "" if way.code == "-" else told(way.code))
