@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.pipeline import Pipeline
 from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
@@ -26,6 +27,7 @@ from sealmail_protocol.bodies import (
     BodyEvent,
     DataChunk,
     DataStarted,
+    Room,
     TextBody,
 )
 from sealmail_protocol.commands import (
@@ -106,6 +108,10 @@ class RemoteServer:
             await self.quit()
         else:
             await self.hang_up()
+
+    def bound_answers(self, room: Room) -> None:
+        """Keep no more of an answer to a GET than there is room for, else ``BadAnswer``."""
+        self._link.conversation.room = room
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""
@@ -226,6 +232,19 @@ class RemoteServer:
     def stands(self) -> bool:
         """Return whether the connection is open, as far as is known here."""
         return self._link.stands
+
+    @asynccontextmanager
+    async def pipeline(self, window: int) -> AsyncIterator[Pipeline]:
+        """Have the connection for commands of which up to ``window`` are in flight at once.
+
+        Whatever is owed when the context ends is given up, and the connection with it.
+        """
+        async with self._turn:
+            pipeline = Pipeline(self.address, self._link, window)
+            try:
+                yield pipeline
+            finally:
+                await pipeline.close()
 
     async def hang_up(self) -> None:
         """Cut the connection."""

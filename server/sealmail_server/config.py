@@ -1,6 +1,7 @@
 """The server's settings: one frozen value read from ``config.toml``, every default in it."""
 
 import difflib
+import ipaddress
 import re
 import tomllib
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import BlockType
 from sealmail_server.limits import Limits, QueueLimits
+from sealmail_server.partnership import Partner
+from sealmail_store import write_durably
 
 T = TypeVar("T")
 
@@ -104,6 +107,37 @@ def _domain(value: str) -> None:
         check_host_name(value)
 
 
+def _server_or_none(value: str) -> None:
+    if value:
+        try:
+            ServerAddress.parse(value)
+        except ValueError as error:
+            raise BadConfig(str(error)) from None
+
+
+def _pattern_or_none(pattern: str, what: str) -> Callable[[Any], None]:
+    def check(value: str) -> None:
+        if value and not re.fullmatch(pattern, value):
+            raise BadConfig(f"must be {what}")
+
+    return check
+
+
+def _one_of(*words: str) -> Callable[[Any], None]:
+    def check(value: str) -> None:
+        if value not in words:
+            raise BadConfig(f"must be {' or '.join(map(repr, words))}")
+
+    return check
+
+
+def _ip_or_none(value: str) -> None:
+    try:
+        ipaddress.ip_address(value or "::")
+    except ValueError:
+        raise BadConfig(f"{value!r} is not an IP address") from None
+
+
 def _ip_and_port(value: str) -> None:
     _at_ip(value)
 
@@ -121,9 +155,11 @@ def _at_ip(value: str) -> ServerAddress | None:
     return address
 
 
-def _setting(default: T, about: str, check: Callable[[Any], None] | None = None) -> T:
+def _setting(
+    default: T, about: str, check: Callable[[Any], None] | None = None, *, secret: bool = False
+) -> T:
     """Declare a setting with the comment that explains it in ``config.toml``."""
-    made: T = field(default=default, metadata={"about": about, "check": check})
+    made: T = field(default=default, repr=not secret, metadata={"about": about, "check": check})
     return made
 
 
@@ -200,6 +236,11 @@ class Config:
         False,
         "With true, mail may be delivered to servers in private networks and on this machine.",
     )
+    takeover_seconds: int = _setting(
+        300,
+        "When the partner has been away for so long, what it has to deliver is delivered here.",
+        _at_least(1),
+    )
     proxy_bytes: int = _setting(
         _QUEUE.bytes,
         "Room for blocks that wait to be delivered to other servers, in all and of one user.",
@@ -240,6 +281,30 @@ class Config:
     waiting_bytes_by_source: int = _setting(_LIMITS.waiting_bytes_by_source, "", _at_least(1))
     verdicts: int = _setting(
         _LIMITS.verdicts, "How many verdicts are remembered.", _at_least(1000)
+    )
+    partner: str = _setting(
+        "",
+        "The second server of a pair, HOST:PORT; its replication auth key, and the pin of its\n"
+        "public key. 'sealmaild pair' sets all three. Empty means: no partner.",
+        _server_or_none,
+    )
+    partner_auth_key: str = _setting(
+        "", "", _pattern_or_none("[0-9A-Za-z]{8,40}", "8 to 40 letters and digits"), secret=True
+    )
+    partner_pin: str = _setting("", "", _pattern_or_none("[0-9a-fA-F]{64}", "64 hex digits"))
+    replication: str = _setting(
+        "async",
+        'With "async" a STORE is answered after the commit here; with "both" after that of the\n'
+        "partner too, or after 5 seconds without it.",
+        _one_of("async", "both"),
+    )
+    partner_queue_blocks: int = _setting(
+        500_000,
+        "How many blocks may wait for the partner; beyond it both are compared when it is back.",
+        _at_least(1),
+    )
+    outgoing_address: str = _setting(
+        "", "The own address to connect from. Empty means: the system chooses.", _ip_or_none
     )
     max_age_days_key_announcement: int = _setting(
         31,
@@ -282,6 +347,17 @@ class Config:
     def direct_tls_address(self) -> Listen | None:
         """Return where to listen for direct TLS, if anywhere."""
         return Listen.parse(self.direct_tls_listen) if self.direct_tls_listen else None
+
+    @property
+    def second_server(self) -> Partner | None:
+        """Return the partner, if there is one; ``BadConfig`` if a part of it is missing."""
+        parts = self.partner, self.partner_auth_key, self.partner_pin
+        if not any(parts):
+            return None
+        if not all(parts):
+            raise BadConfig("partner, partner_auth_key and partner_pin belong together")
+        pin = bytes.fromhex(self.partner_pin)
+        return Partner(ServerAddress.parse(self.partner), self.partner_auth_key, pin)
 
     @property
     def dns_address(self) -> ServerAddress | None:
@@ -345,6 +421,26 @@ def config_text(**chosen: Any) -> str:
         value = chosen.get(each.name, each.default)
         lines.append(("" if each.name in chosen else "# ") + f"{each.name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
+
+
+def set_settings(directory: Path, **chosen: Any) -> None:
+    """Change settings in ``config.toml``, and leave its other lines as the operator wrote them."""
+    path = directory / CONFIG_NAME
+    lines = path.read_text().splitlines()
+    for name, value in chosen.items():
+        line = f"{name} = {_toml(_checked(name, value))}"
+        # A setting stands where it is shown as a comment; before any table, of which we have none.
+        places = [at for at, old in enumerate(lines) if re.match(rf"(?:# )?{name} *=", old)]
+        if places:
+            lines[places[0] : places[0] + 1] = [line]
+            lines = [
+                old
+                for at, old in enumerate(lines)
+                if at == places[0] or not re.match(rf"{name} *=", old)
+            ]
+        else:
+            lines.append(line)
+    write_durably(path, ("\n".join(lines) + "\n").encode())
 
 
 def _toml(value: str | int | bool | tuple[str, ...]) -> str:

@@ -20,10 +20,13 @@ from sealmail_protocol.validity import check_stamp
 from sealmail_server.admission import Decision, admit_data
 from sealmail_server.candidates import Arrival, examine_data
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
+from sealmail_server.quotas import Arriving, check_data_room
 from sealmail_store import (
     INLINE_LIMIT,
     BlockStore,
     DataSpool,
+    ReadView,
     StoredEntry,
     StoreError,
     WriteView,
@@ -34,6 +37,8 @@ _log = logging.getLogger(__name__)
 # Decides about a data block inside the unit of work that stores it.
 AdmitData = Callable[[WriteView, StoredEntry, Decision], Verdict]
 
+# Chunks that wait for those before them to be written.
+_GATHERED = 128 * 1024
 # A block up to this size is hashed in the time that a trip to another thread takes, and it
 # never touches a file of its own.
 _SMALL = INLINE_LIMIT // 4
@@ -42,8 +47,8 @@ _SMALL = INLINE_LIMIT // 4
 class DataIntake:
     """One data block on its way in.
 
-    A chunk is written and hashed in another thread while the next one is received; so at most
-    two are in memory.
+    Some chunks are written and hashed in another thread while the next ones are received: as many
+    as come meanwhile, so that trips to the thread are few, but no more than ``_GATHERED`` bytes.
     """
 
     def __init__(
@@ -54,17 +59,24 @@ class DataIntake:
         arrival: Arrival,
         clock: Callable[[], datetime],
         limits: Limits,
+        arriving: Arriving,
         remember_refusal: Callable[[bytes, InvalidBlock], Verdict],
+        partnership: Partnership,
     ) -> None:
         self._store = store
         self._key = key
         self._arrival = arrival
         self._clock = clock
         self._limits = limits
+        self._arriving = arriving
+        self._counted = 0
         self._remember_refusal = remember_refusal
+        self._partnership = partnership
         body = b"".join(line + b"\r\n" for line in lines)
         self._digest = hashlib.sha256(body + key.raw).digest()
         self._under_way: asyncio.Future[None] | None = None
+        self._gathered: list[bytes] = []
+        self._gathered_size = 0
         self._error: InvalidBlock | None = None
         self._taking: _Taking | None = None
         try:
@@ -83,9 +95,19 @@ class DataIntake:
         if taking.header.size <= _SMALL:
             taking.take(chunk)
             return
-        await self._chunk_done()
+        if self._arrival.visitor is not None and not self._counted:
+            # What comes by other ways has a share of its own.
+            await self._find_room(taking.header.size)
+            if self._error is not None:
+                return
+        self._gathered.append(chunk)
+        self._gathered_size += len(chunk)
+        busy = self._under_way is not None and not self._under_way.done()
+        if busy and self._gathered_size < _GATHERED:
+            return
+        await self._chunks_done()
         loop = asyncio.get_running_loop()
-        self._under_way = loop.run_in_executor(None, taking.take, chunk)
+        self._under_way = loop.run_in_executor(None, taking.take_all, self._handed_on())
 
     async def finish(self, admit: AdmitData = admit_data) -> Verdict:
         """Decide by ``admit``, commit, and return the verdict."""
@@ -109,6 +131,7 @@ class DataIntake:
             # A chunk that cannot be stopped is waited for; how it ended matters no more.
             await asyncio.wait((under_way,))
             under_way.exception()
+        self._stop_counting()
         taking, self._taking = self._taking, None
         if taking is None:
             return
@@ -117,22 +140,53 @@ class DataIntake:
         else:
             await asyncio.to_thread(taking.spool.discard)
 
-    async def _chunk_done(self) -> None:
+    async def _find_room(self, size: int) -> None:
+        """Count a large block from its first byte on, or refuse it before it fills the disk."""
+        self._counted = size
+        self._arriving.begin(self._arrival.source, size)
+        try:
+            await self._store.read(self._check_room)
+        except InvalidBlock as error:
+            self._error = error
+            await self.discard()
+        except BaseException:
+            self._stop_counting()
+            raise
+
+    def _stop_counting(self) -> None:
+        self._arriving.end(self._arrival.source, self._counted)
+        self._counted = 0
+
+    def _check_room(self, view: ReadView) -> None:
+        """Check that all that is on its way has room; a block that is here needs none."""
+        if view.entry(BlockType.DATA, self._key) is None:
+            check_data_room(view, self._key, 0, self._arrival, self._limits, self._arriving)
+
+    def _handed_on(self) -> list[bytes]:
+        gathered, self._gathered, self._gathered_size = self._gathered, [], 0
+        return gathered
+
+    async def _chunks_done(self) -> None:
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             await under_way
 
     async def _finish(self, admit: AdmitData) -> Verdict:
-        await self._chunk_done()
+        await self._chunks_done()
         taking = self._taking
         if self._error is not None or taking is None:
             raise self._error or InvalidBlock(Refusal.INTERNAL, "a data block finished twice")
         if taking.header.size <= INLINE_LIMIT:
-            entry = taking.entry(self._key, self._arrival)
+            entry = taking.whole(self._handed_on(), self._key, self._arrival)
         else:
-            entry = await asyncio.to_thread(taking.entry, self._key, self._arrival)
-        given = Decision(self._arrival, self._clock(), self._limits)
-        return await self._store.write(lambda view: admit(view, entry, given))
+            left = self._handed_on()
+            entry = await asyncio.to_thread(taking.whole, left, self._key, self._arrival)
+        given = Decision(self._arrival, self._clock(), self._limits, self._partnership)
+        verdict = await self._store.write(lambda view: admit(view, entry, given))
+        if not self._arrival.replicated:
+            self._partnership.wake()
+            await self._partnership.has_all((entry.digest,))
+        return verdict
 
 
 class _Taking:
@@ -147,6 +201,15 @@ class _Taking:
     def take(self, chunk: bytes) -> None:
         self.spool.write(chunk)
         self._check.update(chunk)
+
+    def take_all(self, chunks: list[bytes]) -> None:
+        """Take what came meanwhile as one: each digest costs a turn at the interpreter's lock."""
+        self.take(b"".join(chunks))
+
+    def whole(self, rest: list[bytes], key: BlockKey, arrival: Arrival) -> StoredEntry:
+        """Take what is left, then do as ``entry``."""
+        self.take_all(rest)
+        return self.entry(key, arrival)
 
     def entry(self, key: BlockKey, arrival: Arrival) -> StoredEntry:
         """Check stamp and key, bring large data to stable storage, and return its entry."""

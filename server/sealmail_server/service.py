@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
@@ -24,6 +24,9 @@ from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
 from sealmail_server.outgoing.office import SortingOffice
+from sealmail_server.partner_desk import PartnerDesk
+from sealmail_server.partnership import Mode
+from sealmail_server.replication import Replication
 from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity, pin_of
@@ -39,6 +42,9 @@ LOOKUPS = Rate(per_second=2.0, burst=40)
 _BURST_SECONDS = 10
 # How often the time is remembered, and so how much of it a stopped server may lose.
 _TICK_SECONDS = 60.0
+# A partner is near, and is told so much at once that a silence this long is a cut.
+_PARTNER_CONNECTS_SECONDS = 5.0
+_PARTNER_ANSWERS_SECONDS = 20.0
 
 
 def utc_now() -> datetime:
@@ -114,17 +120,49 @@ class Server:
         self._own = own_addresses(config, config.address.port)
         self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
-        intake = Intake(store, verifier, clock, config.limits)
-        desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
+        self._dialing = DialSettings(
+            # The operator named the partner, wherever it is.
+            allow_private_targets=True,
+            connect_deadline=_PARTNER_CONNECTS_SECONDS,
+            answer_deadline=_PARTNER_ANSWERS_SECONDS,
+            source=config.outgoing_address or None,
+        )
+        self._replication = Replication(
+            store,
+            clock,
+            config.limits,
+            self._dialing,
+            Mode(config.replication),
+            config.partner_queue_blocks,
+            config.second_server,
+        )
+        intake = Intake(store, verifier, clock, config.limits, self._replication)
+        desk = AccountDesk(
+            store, clock, intake.judge_waiting, self._sessions.end_logins, self._replication
+        )
+        partner = PartnerDesk(
+            directory,
+            store,
+            desk,
+            self._replication,
+            self._dialing,
+            clock,
+            lambda: pin_of(directory / config.certificate),
+        )
         self.office = SortingOffice(
             store,
             intake,
             clock,
             time.monotonic,
-            DialSettings(allow_private_targets=config.allow_private_targets),
+            DialSettings(
+                allow_private_targets=config.allow_private_targets,
+                source=config.outgoing_address or None,
+            ),
             config.queue_limits,
             self._own_servers,
             self._own_pins,
+            self._replication,
+            timedelta(seconds=config.takeover_seconds),
         )
         rate = config.stranger_requests_per_second
         self.services = Services(
@@ -132,6 +170,7 @@ class Server:
             intake=intake,
             office=self.office,
             desk=desk,
+            partner=partner,
             identity=identity,
             limits=config.limits,
             guard=guard,
@@ -144,15 +183,27 @@ class Server:
             stop=stop.set,
         )
         self.operator = Operator(
-            directory, config, store, desk, guard, clock, self.status, self.office.postman
+            directory,
+            config,
+            store,
+            desk,
+            guard,
+            clock,
+            self.status,
+            self.office.desk,
+            partner,
+            self._replication,
         )
 
     def _own_servers(self) -> frozenset[ServerAddress]:
-        """Return what this server is called: what is for it is never dialled."""
-        return self._own
+        """Return what this server and its partner are called: what is for them is not dialled."""
+        partner = self._replication.partner
+        return self._own if partner is None else self._own | {partner.address}
 
     def _own_pins(self) -> frozenset[bytes]:
-        return frozenset({self._pin})
+        partner = self._replication.partner
+        own = frozenset({self._pin})
+        return own if partner is None else own | {partner.pin}
 
     async def listen(self) -> None:
         """Open the ports."""
@@ -193,7 +244,9 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
+            asyncio.create_task(self._replication.run()),
             asyncio.create_task(self.office.run()),
         ]
         for chore in chores:

@@ -7,9 +7,11 @@ from sealmail_store.entries import (
     Account,
     BlockData,
     Count,
+    EntryName,
     MailPlace,
     StoredEntry,
     Terms,
+    Tombstone,
     Verdict,
     WaitingEntry,
 )
@@ -43,7 +45,7 @@ from sealmail_store.spaces import (
     unpaid_space,
 )
 from sealmail_store.store import BlockStore
-from sealmail_store.views import ReadView
+from sealmail_store.views import WAITING_PAGE, ReadView
 from sealmail_store.write_view import WriteView
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "NO_CODE",
     "PROXIED",
     "WAITING",
+    "WAITING_PAGE",
     "Account",
     "BadBackup",
     "BlockData",
@@ -61,6 +64,7 @@ __all__ = [
     "DamagedData",
     "DataGone",
     "DataSpool",
+    "EntryName",
     "MailPlace",
     "NewerSchema",
     "NoRoom",
@@ -81,6 +85,7 @@ __all__ = [
     "StoreMissing",
     "StoredEntry",
     "Terms",
+    "Tombstone",
     "Verdict",
     "WaitingEntry",
     "WriteView",

@@ -35,6 +35,8 @@ def status(data: Path, as_json: bool) -> None:
         click.echo(f"deletes      nothing until {found['deletes_nothing_until']}")
     accounts = ", ".join(f"{number} {state}" for state, number in found["accounts"].items())
     click.echo(f"accounts     {accounts}")
+    for line in _partner_lines(found["partner"]):
+        click.echo(f"partner      {line}")
     queued = ", ".join(f"{number} {state}" for state, number in found["queue"].items())
     click.echo(f"queue        {queued}")
     for server in found["servers_down"]:
@@ -57,6 +59,7 @@ def doctor(data: Path, as_json: bool) -> None:
         *asyncio.run(examine_dns(config, listen.port, TxtResolver(config.dns_address))),
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
+        *_partner_findings(found["partner"]),
     ]
     line = _dns_line(config, listen.port)
     well = all(finding.well for finding in findings)
@@ -94,6 +97,33 @@ def _clock_finding(found: dict[str, Any]) -> Finding:
     return Finding(
         "clock", False, f"{found['clock']}: {text}; set it, or run 'sealmaild clock confirm'"
     )
+
+
+def _partner_lines(partner: dict[str, Any] | None) -> list[str]:
+    """Tell how it stands with the partner; nothing if there is none."""
+    if partner is None:
+        return []
+    reached = "reached" if partner["connected"] else f"away: {partner['reason']}"
+    since = f" since {partner['since']}" if partner["since"] else ""
+    waiting = ", ".join(f"{number} {kind}" for kind, number in partner["queued"].items())
+    lines = [
+        f"{partner['partner']}, {reached}{since}",
+        f"waiting: {waiting}; lag {partner['lag_seconds']} s",
+    ]
+    if partner["degraded"]:
+        lines.append("degraded: STOREs are answered without it")
+    if partner["comparing"]:
+        lines.append(f"compared {partner['comparing']['percent']} %")
+    elif partner["resync_needed"]:
+        lines.append("resync needed")
+    return lines
+
+
+def _partner_findings(partner: dict[str, Any] | None) -> list[Finding]:
+    if partner is None:
+        return []
+    well = partner["connected"] and not partner["degraded"] and not partner["resync_needed"]
+    return [Finding("partner", well, "; ".join(_partner_lines(partner)))]
 
 
 def _dns_line(config: Config, port: int) -> str | None:

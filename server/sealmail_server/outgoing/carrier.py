@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 # A connection stays open for so long: who sends data sends the announcement next.
 _LINGER_SECONDS = 2.0
-# Two connections in a row broken off in the middle of a block are no matter of the block.
-_BREAKS = 2
+# So many blocks in a row at which connections broke off are no matter of the blocks.
+_BREAKS = 3
 
 
 class Dialer(Protocol):
@@ -148,7 +148,7 @@ class Carrier:
         except NetworkError as error:
             await self._broken_off(bag, row, hand, remote.address, error)
             return
-        hand.breaks = 0
+        hand.broken.clear()
         if isinstance(outcome, TryLater) and outcome.code == FAILED:
             # An original does so with what it dislikes: that block is set aside, never the bag.
             await hand.drop()
@@ -209,8 +209,8 @@ class Carrier:
         """Put off the block at which a connection broke; the server may be well."""
         _log.info("%s", error)
         await hand.drop()
-        hand.breaks += 1
-        if hand.breaks >= _BREAKS:
+        hand.broken.add(row.number)
+        if len(hand.broken) >= _BREAKS:
             self._routes.failed(server, code_of(error), self._clock())
         await self._try_another(bag, row, server, code_of(error))
 
@@ -224,11 +224,11 @@ class Carrier:
 
 
 class _Connection:
-    """What one worker holds open; ``breaks`` counts connections lost in a row."""
+    """What one worker holds open; ``broken`` are the rows in a row that lost a connection."""
 
     def __init__(self) -> None:
         self.remote: RemoteServer | None = None
-        self.breaks = 0
+        self.broken: set[int] = set()
 
     async def drop(self) -> None:
         """Let go of a connection that is of no more use."""

@@ -45,6 +45,19 @@ def make_store(
     return Made(directory, written, tuple(seeded))
 
 
+def make_keys(directory: Path, blocks: int, *, now: datetime) -> Made:
+    """Make a store of nothing but keys and claims, each by a key of its own."""
+    town = Town(Random(0), now, 0)  # noqa: S311 - invented mail is no secret
+
+    def entries() -> Iterator[StoredEntry]:
+        for number in range(blocks // 2):
+            person = town.person(number, user="owner")
+            yield town.workshop.key(person, person.since)
+            yield town.workshop.claim(person, person.since)
+
+    return Made(directory, write_store(directory, entries(), now + _LATER), ())
+
+
 def make_pair(directory: Path, blocks: int, *, faults: int, seed: int, now: datetime) -> Made:
     """Make partners ``a`` and ``b``, equal but for ``faults`` of each kind that partners have."""
     town = Town(Random(seed), now, blocks)  # noqa: S311 - invented mail is no secret
