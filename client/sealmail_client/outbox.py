@@ -5,7 +5,7 @@ the same. What is done between two rows is in ``sending``.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -220,7 +220,10 @@ class Outbox:
         blocks: Sequence[OutgoingBlock],
         ack_keys: Mapping[KeyId, BlockKey],
     ) -> None:
-        """Record that the sealed bytes are on disk, and what they are made of."""
+        """Record that the sealed bytes are on disk, and what they are made of.
+
+        Of blocks that left before the seal was whole, the lines are kept.
+        """
         with self._database.unit():
             self._database.write(
                 "UPDATE outgoing SET date = ?, message_hash = ? WHERE id = ?",
@@ -228,39 +231,51 @@ class Outbox:
                 message_hash.hex,
                 number,
             )
+            stamped = {block.key: block.header for block in self.one(number).blocks}
             self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
             for block in blocks:
-                self._database.write(
-                    "INSERT INTO outgoing_data (message, position, key, size) VALUES (?, ?, ?, ?)",
-                    number,
-                    block.position,
-                    block.key.hex,
-                    block.size,
-                )
+                self._write_block(number, block, block.header or stamped.get(block.key))
             for key_id, ack_key in ack_keys.items():
                 self._move(number, key_id, Stage.SEALED, ack_key=ack_key.hex, reason="")
 
-    def record_data_stamp(self, number: int, position: int, header: DataHeader) -> None:
+    def record_resealing(self, number: int) -> None:
+        """Record that the message will be other bytes: nothing of it is anywhere yet."""
+        with self._database.unit():
+            self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
+            self._database.write("DELETE FROM outgoing_taken WHERE message = ?", number)
+
+    def record_data_stamp(self, number: int, block: OutgoingBlock, header: DataHeader) -> None:
         """Record the lines of one data block; whoever took it with others has another block."""
         with self._database.unit():
             self._database.write(
-                "DELETE FROM outgoing_taken WHERE message = ? AND position = ?", number, position
-            )
-            self._database.write(
-                "UPDATE outgoing_data SET header = ? WHERE message = ? AND position = ?",
-                join_lines(header.lines),
+                "DELETE FROM outgoing_taken WHERE message = ? AND position = ?",
                 number,
-                position,
+                block.position,
             )
+            self._write_block(number, block, header)
 
-    def record_taken(self, number: int, position: int, server: str) -> None:
-        """Record that a server holds a data block: it is not sent there again."""
+    def _write_block(self, number: int, block: OutgoingBlock, header: DataHeader | None) -> None:
         self._database.write(
-            "INSERT OR IGNORE INTO outgoing_taken (server, message, position) VALUES (?, ?, ?)",
-            server,
+            "INSERT OR REPLACE INTO outgoing_data (message, position, key, size, header)"
+            " VALUES (?, ?, ?, ?, ?)",
             number,
-            position,
+            block.position,
+            block.key.hex,
+            block.size,
+            None if header is None else join_lines(header.lines),
         )
+
+    def record_taken(self, number: int, positions: Iterable[int], server: str) -> None:
+        """Record that a server holds data blocks: they are not sent there again."""
+        with self._database.unit():
+            for position in positions:
+                self._database.write(
+                    "INSERT OR IGNORE INTO outgoing_taken (server, message, position)"
+                    " VALUES (?, ?, ?)",
+                    server,
+                    number,
+                    position,
+                )
 
     def taken(self, number: int, server: str) -> frozenset[int]:
         """Return the positions of the data blocks that a server holds."""

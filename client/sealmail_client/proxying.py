@@ -123,7 +123,7 @@ class _Parcel:
     key: BlockKey
     digest: bytes
     header: DataHeader
-    data: bytes = field(repr=False)
+    data: memoryview = field(repr=False)
     after: datetime | None
 
 

@@ -14,6 +14,7 @@ from sealmail_client.data_blocks import DataBlocks, outdated
 from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
+from sealmail_client.early_blocks import EarlyBlocks
 from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.headers import Place
@@ -79,6 +80,12 @@ class Sender:
     async def advance(self, number: int, *, hurry: bool = False) -> OutgoingMessage:
         """Bring one message as far as it can get now; what fails is noted with it."""
         self._desk.require_valid_key()
+        async with self._desk.servers.keeping_links():
+            await self._advance(number, hurry=hurry)
+            await self._file_copy(self._desk.outbox.one(number))
+        return self._desk.outbox.one(number)
+
+    async def _advance(self, number: int, *, hurry: bool) -> None:
         now = self._desk.clock()
         for stage, step in (
             (Stage.COMPOSED, self._seal),
@@ -99,9 +106,7 @@ class Sender:
             except (ClientError, OSError) as error:
                 for recipient in waiting:
                     self._note_trouble(number, recipient, str(error))
-                break
-        await self._file_copy(self._desk.outbox.one(number))
-        return self._desk.outbox.one(number)
+                return
 
     def _note_trouble(self, number: int, recipient: OutgoingRecipient, reason: str) -> None:
         again = next_try(recipient.tries + 1, self._desk.clock(), self._dice)
@@ -110,7 +115,7 @@ class Sender:
     # Sealing.
 
     async def _seal(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
-        del waiting  # It is one seal for all.
+        """Seal once for all; of a large mail, blocks leave as soon as they are sealed."""
         desk = self._desk
         readers = {one.key_id: self._announcement(one) for one in message.recipients}
         order = SealOrder.of(
@@ -123,10 +128,20 @@ class Sender:
             secrets_for(desk, readers, self._random_bytes),
             self._transports(message.draft.named_to(readers)),
         )
-        with desk.watcher.task("sealing"):
-            sealed = await asyncio.to_thread(
-                order.carry_out, self._files(message), desk.keyring, desk.passphrase
-            )
+        desk.outbox.record_resealing(message.number)
+        files = self._files(message)
+        early = EarlyBlocks(
+            desk, message.number, files.sealed, self._early_servers(message, waiting)
+        )
+        try:
+            with desk.watcher.task("sealing"):
+                sealed = await asyncio.to_thread(
+                    order.carry_out, files, desk.keyring, desk.passphrase, early.found
+                )
+            await early.finish()
+        except BaseException:
+            await early.abandon()
+            raise
         blocks = tuple(
             OutgoingBlock(position, piece.key, piece.size, None)
             for position, piece in enumerate(sealed.pieces)
@@ -134,6 +149,22 @@ class Sender:
         desk.outbox.record_sealed(
             message.number, order.date, sealed.message_hash, blocks, order.ack_keys
         )
+
+    def _early_servers(
+        self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]
+    ) -> list[ServerAddress]:
+        """Return where blocks may go before the seal is whole: to one who is written to now.
+
+        Nowhere, if the home server delivers: no other server is to see us.
+        """
+        if self._by_proxy(message):
+            return []
+        now = self._desk.clock()
+        for recipient in waiting:
+            if recipient.due(now):
+                servers = self._announcement(recipient).transport.servers
+                return self._dice.sample(servers, len(servers))
+        return []
 
     def _transports(self, named: Sequence[Addressee]) -> dict[KeyId, Transport]:
         held = {one.key_id: self._desk.correspondents.newest(one.key_id) for one in named}

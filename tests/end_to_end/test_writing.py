@@ -236,6 +236,11 @@ class ClimbingServers:
         return utc_now() + self._ahead
 
     @asynccontextmanager
+    async def keeping_links(self) -> AsyncIterator[None]:
+        """There is no link to keep."""
+        yield
+
+    @asynccontextmanager
     async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Any]:
         """Return a server that asks for more once."""
         self._ahead = self._delay

@@ -14,8 +14,10 @@ from sealmail_client.following import follow_queue, something_queued
 from sealmail_client.headers import Place
 from sealmail_client.ledger import ledger_rows
 from sealmail_client.outbox import UNSENT, OutgoingMessage, OutgoingRecipient
+from sealmail_client.profile import ProfileInUse
 from sealmail_client.safe_files import create_private
 from sealmail_client.sending import Sender
+from sealmail_client.servers import LoginRefused
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.dates import format_date
 
@@ -44,13 +46,12 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
         if retry or export_file is not None or as_json:
             raise click.UsageError(f"options stand behind {context.invoked_subcommand}")
         return
-    with desk_of(context, alone=False) as desk:
-        alone = retry or something_queued(desk)
-    with desk_of(context, alone=alone) as desk:
+    if not retry:
+        _catch_up(context)
+    with desk_of(context, alone=retry) as desk:
         if retry:
             desk.require_valid_key()
-        if alone:
-            asyncio.run(_ask(desk, retry=retry))
+            asyncio.run(_ask(desk, retry=True))
         messages = desk.outbox.all()
         if export_file is not None:
             _export(messages, export_file)
@@ -58,6 +59,18 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
         show(message_rows(messages), as_json, lambda: tell_messages(messages))
     if retry:
         require_sent(messages)
+
+
+def _catch_up(context: click.Context) -> None:
+    """Ask about what the home server delivers, unless another program works here right now."""
+    with desk_of(context, alone=False) as desk:
+        if not something_queued(desk):
+            return
+    try:
+        with desk_of(context) as desk:
+            asyncio.run(_ask(desk, retry=False))
+    except ProfileInUse as error:
+        tell_doubts((str(error),))
 
 
 async def _ask(desk: Desk, *, retry: bool) -> None:
@@ -73,7 +86,7 @@ async def ask_home(desk: Desk, sender: Sender) -> None:
         return
     try:
         doubts = await desk.servers.at_home(lambda peer: follow_queue(desk, peer, sender))
-    except NetworkError as error:
+    except (NetworkError, LoginRefused) as error:
         doubts = (str(error),)
     tell_doubts(doubts)
 
