@@ -96,13 +96,26 @@ class User:
 
     @classmethod
     def settle(
-        cls, place: Path, name: str, address: str, server: Server, price: str = PRICE
+        cls,
+        place: Path,
+        name: str,
+        address: str,
+        server: Server,
+        price: str = PRICE,
+        *,
+        reached_at: Sequence[ServerAddress] = (),
+        ways: Sequence[str] = (),
     ) -> "User":
-        """Make an identity, published on its server."""
+        """Make an identity, published on its server.
+
+        ``reached_at`` are other addresses of that server, ``ways`` further options of ``init``.
+        """
         user = cls(name, address, place / name.lower(), server)
         identity = ("--name", name, "--address", address, "--price", price)
         # Only tests that run a name server ask one.
-        home = ("--server", str(server.address), "--allow-private-targets", "--dns", "off")
+        home = ["--allow-private-targets", "--dns", "off", *ways]
+        for one in reached_at or (server.address,):
+            home += ["--server", str(one)]
         auth_key = server.auth_keys.pop()
         done = user.runs(
             "init",
