@@ -175,7 +175,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         finally:
             self.idle_seconds = usual
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send bytes; follow it by ``drain``, which also tells whether the link still stands."""
         if self._transport is not None and not self._gone.is_set():
             self._transport.write(data)

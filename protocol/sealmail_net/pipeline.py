@@ -65,6 +65,11 @@ class Pipeline:
             raise
         return answer
 
+    def widen(self, more: int) -> None:
+        """Let more commands be in flight than until now."""
+        for _ in range(more):
+            self._room.release()
+
     async def lost(self) -> NetworkError:
         """Wait until the exchange has failed, and return why."""
         await asyncio.wait((self._listening,))

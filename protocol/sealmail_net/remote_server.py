@@ -27,6 +27,7 @@ from sealmail_protocol.bodies import (
     BodyEvent,
     DataChunk,
     DataStarted,
+    Room,
     TextBody,
 )
 from sealmail_protocol.commands import (
@@ -61,10 +62,12 @@ from sealmail_protocol.replies import (
 _log = logging.getLogger(__name__)
 
 GetCommand = GetServer | GetEntangled | GetProxy
+# Bytes that are sent; a part of a block need not be copied out of it.
+Chunk = bytes | memoryview
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
 Sink = Callable[[bytes], object]
 # The bytes of a data block, at hand or read while they go.
-Chunks = Iterable[bytes] | AsyncIterable[bytes]
+Chunks = Iterable[Chunk] | AsyncIterable[Chunk]
 
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
@@ -107,6 +110,10 @@ class RemoteServer:
             await self.quit()
         else:
             await self.hang_up()
+
+    def bound_answers(self, room: Room) -> None:
+        """Keep no more of an answer to a GET than there is room for, else ``BadAnswer``."""
+        self._link.conversation.room = room
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""
@@ -326,7 +333,7 @@ def _check_lines(lines: Sequence[str]) -> None:
             raise ValueError(f"not a line of a block: {line[:60]!r}")
 
 
-async def _each(chunks: Chunks) -> AsyncIterator[bytes]:
+async def _each(chunks: Chunks) -> AsyncIterator[Chunk]:
     if isinstance(chunks, AsyncIterable):
         async for chunk in chunks:
             yield chunk
@@ -335,7 +342,7 @@ async def _each(chunks: Chunks) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[bytes]:
+async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[Chunk]:
     """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
     left = size
     async for chunk in _each(chunks):

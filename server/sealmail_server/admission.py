@@ -75,7 +75,8 @@ def admit(view: WriteView, candidate: Candidate, given: Decision) -> Verdict:
     anything is put.
     """
     verdict, kept_until = _ADMIT[candidate.block.type](view, candidate, given)
-    view.put_verdict(StoredVerdict(candidate.digest, str(verdict), kept_until))
+    stored = StoredVerdict(candidate.digest, str(verdict), kept_until)
+    view.put_verdict(stored, given.limits.verdicts)
     return verdict
 
 
@@ -89,7 +90,8 @@ def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
     else:
         _repeat(view, entry, held, given)
     verdict = Accepted()
-    view.put_verdict(StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT))
+    stored = StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT)
+    view.put_verdict(stored, given.limits.verdicts)
     return verdict
 
 

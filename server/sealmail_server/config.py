@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sealmail_protocol.addresses import ServerAddress
+from sealmail_net.ways import ProxyPolicy
+from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.blocks import BlockType
 from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.partnership import Partner
@@ -23,6 +24,10 @@ CONFIG_NAME = "config.toml"
 STORE_NAME = "store"
 CERTIFICATE_NAME = "tls/server.crt"
 KEY_NAME = "tls/server.key"
+HIDDEN_CERTIFICATE_NAME = "tls/hidden.crt"
+HIDDEN_KEY_NAME = "tls/hidden.key"
+ONION_KEY_NAME = "tor/onion.key"
+CONTROL_PASSWORD_NAME = "tor/control_password"  # noqa: S105 - the name of a file
 
 DEFAULT_LISTEN = "[::]:8081"
 
@@ -155,6 +160,39 @@ def _at_ip(value: str) -> ServerAddress | None:
     return address
 
 
+def _network(value: str) -> None:
+    try:
+        Network(value)
+    except ValueError:
+        raise BadConfig("must be direct, tor or i2p") from None
+
+
+def _loopback_or_off(value: str) -> None:
+    if not value:
+        return
+    try:
+        on_loopback = ipaddress.ip_address(Listen.parse(value).host).is_loopback
+    except ValueError:
+        on_loopback = False
+    if not on_loopback:
+        raise BadConfig("must be an address of loopback: whoever connects here is taken for Tor")
+
+
+def _hidden_hosts(value: tuple[str, ...]) -> None:
+    for host in value:
+        try:
+            address = ServerAddress.parse(f"{host}:1")
+        except ValueError as error:
+            raise BadConfig(str(error)) from None
+        if address.network is Network.DIRECT or address.host != host:
+            raise BadConfig(f"{host!r} is no .onion or .i2p host in small letters")
+
+
+def _control_or_off(value: str) -> None:
+    if not value.startswith("/"):
+        _ip_and_port(value)
+
+
 def _setting(
     default: T, about: str, check: Callable[[Any], None] | None = None, *, secret: bool = False
 ) -> T:
@@ -208,6 +246,47 @@ class Config:
         "",
         "The resolver to ask, IP:PORT. Empty means: those of the system.",
         _ip_and_port,
+    )
+    tor_proxy: str = _setting(
+        "",
+        "The SOCKS proxies, IP:PORT, by which this server reaches others in Tor and I2P.",
+        _ip_and_port,
+    )
+    i2p_proxy: str = _setting("", "", _ip_and_port)
+    use_exit_node: bool = _setting(
+        False, "With true, public servers are reached through Tor too, by its exit nodes."
+    )
+    preferred_connection: str = _setting(
+        "direct",
+        "Which address of a server is tried first where it has several: direct, tor or i2p.",
+        _network,
+    )
+    hidden_listen: str = _setting(
+        "",
+        "Where Tor or I2P on this machine forward connections to: an address of loopback and a\n"
+        "port that nobody else uses. Empty means: none.",
+        _loopback_or_off,
+    )
+    hidden_names: tuple[str, ...] = _setting(
+        (),
+        "The .onion and .b32.i2p hosts that forward to it, but for one that tor_control makes.",
+        _hidden_hosts,
+    )
+    hidden_port: int = _setting(
+        8081, "The port of these hosts, as others are told it.", _between(1, 65_535)
+    )
+    tor_control: str = _setting(
+        "",
+        "Tor's control port, IP:PORT or the path of its socket. With it this server makes an\n"
+        "onion service of its own, and publishes it again when tor was restarted.",
+        _control_or_off,
+    )
+    covert: bool = _setting(
+        False,
+        "With true, this server is reached through Tor or I2P only and reaches others only so.",
+    )
+    max_hidden_connections: int = _setting(
+        200, "Connections by hidden_listen, which count for themselves.", _at_least(1)
     )
     max_connections: int = _setting(
         1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
@@ -336,7 +415,22 @@ class Config:
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Config":
         """Check values as TOML gives them, and return the settings."""
-        return cls(**{name: _checked(name, value) for name, value in values.items()})
+        config = cls(**{name: _checked(name, value) for name, value in values.items()})
+        config._check_together()
+        return config
+
+    def _check_together(self) -> None:
+        """Refuse settings that contradict each other, rather than leak by one of them."""
+        if (self.hidden_names or self.tor_control or self.covert) and not self.hidden_listen:
+            raise BadConfig("hidden_listen: is needed by hidden_names, tor_control and covert")
+        if self.hidden_listen and not (self.hidden_names or self.tor_control):
+            raise BadConfig("hidden_listen: needs hidden_names or tor_control")
+        if self.covert and self.direct_tls_listen:
+            raise BadConfig("direct_tls_listen: a covert server listens on no port of its own")
+        try:
+            self.proxy_policy  # noqa: B018 - it checks itself
+        except ValueError as error:
+            raise BadConfig(f"tor_proxy, i2p_proxy, use_exit_node, covert: {error}") from None
 
     @property
     def address(self) -> Listen:
@@ -363,6 +457,22 @@ class Config:
     def dns_address(self) -> ServerAddress | None:
         """Return the resolver to ask, ``None`` for those of the system."""
         return _at_ip(self.dns_server)
+
+    @property
+    def proxy_policy(self) -> ProxyPolicy:
+        """Return which way leads from this server to others."""
+        return ProxyPolicy(
+            _at_ip(self.tor_proxy),
+            _at_ip(self.i2p_proxy),
+            direct=not self.covert,
+            use_exit_node=self.use_exit_node,
+            preferred=Network(self.preferred_connection),
+        )
+
+    @property
+    def hidden_address(self) -> Listen | None:
+        """Return where forwarders connect, if anywhere."""
+        return Listen.parse(self.hidden_listen) if self.hidden_listen else None
 
     @property
     def mail_domain(self) -> str:

@@ -37,9 +37,17 @@ from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import Partnership
+from sealmail_server.quotas import Arriving
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
-from sealmail_store import BlockStore, StoredEntry, StoreError, WaitingEntry, WriteView
+from sealmail_store import (
+    WAITING_PAGE,
+    BlockStore,
+    StoredEntry,
+    StoreError,
+    WaitingEntry,
+    WriteView,
+)
 from sealmail_store import Verdict as StoredVerdict
 from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
@@ -101,6 +109,10 @@ class Intake:
         self._limits = limits or Limits()
         self._partnership = partnership or Partnership()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._arriving = Arriving()
+        # Whom more waits for than was judged at once, and the place to go on.
+        self._left_waiting: dict[bytes, int] = {}
+        self._more_waits = asyncio.Event()
 
     async def take_text(self, key: BlockKey, lines: _Lines, visitor: Visitor) -> Verdict:
         """Take a text body, entry by entry; the verdict is that of its worst entry."""
@@ -187,18 +199,40 @@ class Intake:
     async def judge_waiting(self, userid: str) -> int:
         """Judge again what waits for ``userid``, whose account, price or key has come.
 
-        Return how many entries no longer wait.
+        Return how many entries no longer wait. What is more than a page is left to
+        ``judge_the_rest``, so that nobody has to wait for it.
         """
         try:
             awaits = bytes.fromhex(userid)
         except ValueError:
             return 0
-        judged, place, page = 0, 0, await self._waiting(awaits, 0)
-        while page[1]:
-            place, entries = page
-            judged += await self._judge_page(entries)
-            page = await self._waiting(awaits, place)
+        place, page = await self._waiting(awaits, 0)
+        judged = await self._judge_page(page)
+        if len(page) >= WAITING_PAGE:
+            self._left_waiting[awaits] = place
+            self._more_waits.set()
         return judged
+
+    async def judge_the_rest(self) -> None:
+        """Judge page by page what was left waiting, until cancelled."""
+        while True:
+            await self._more_waits.wait()
+            self._more_waits.clear()
+            while self._left_waiting:
+                # One page of each in turn: nobody's crowd keeps the others waiting.
+                awaits = next(iter(self._left_waiting))
+                await self._judge_next_page(awaits, self._left_waiting.pop(awaits))
+                await asyncio.sleep(0)
+
+    async def _judge_next_page(self, awaits: bytes, after: int) -> None:
+        try:
+            place, page = await self._waiting(awaits, after)
+            await self._judge_page(page)
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for %s is judged at the next start: %s", awaits.hex(), error)
+            return
+        if len(page) >= WAITING_PAGE:
+            self._left_waiting.setdefault(awaits, place)
 
     async def judge_all_waiting(self) -> int:
         """Judge again all that waits: a stop may have come between an arrival and its judging."""
@@ -224,6 +258,7 @@ class Intake:
             arrival,
             self._clock,
             self._limits,
+            self._arriving,
             self.remember_refusal,
             self._partnership,
         )
@@ -245,8 +280,9 @@ class Intake:
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
             verdicts += await self._settle(part, arrival)
-            # Entries that are refused at once would never let others have their turn.
-            await asyncio.sleep(0)
+            if start + _SLICE < len(entries):
+                # Entries that are refused at once would never let others have their turn.
+                await asyncio.sleep(0)
         verdict = worst(tuple(verdicts))
         if len(entries) > 1:
             await self._keep_bundle_verdict(entries, verdict)
@@ -274,13 +310,20 @@ class Intake:
                 error = InvalidBlock(verdict.code, verdict.text)
                 self.remember_refusal(entry.digest, error)
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
-                await self.judge_waiting(entry.candidate.key.hex)
+                await self._judge_for(entry.candidate.key.hex)
         if not arrival.replicated:
             stored = zip(entries, verdicts, strict=True)
             await self._told(
                 [entry.digest for entry, each in stored if isinstance(each, Accepted)]
             )
         return verdicts
+
+    async def _judge_for(self, userid: str) -> None:
+        """Judge what waits for a key that was accepted, which stands whatever comes of it."""
+        try:
+            await self.judge_waiting(userid)
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for %s is judged at the next start: %s", userid, error)
 
     async def _verified(self, entry: _Entry) -> _Entry:
         """Verify a signed block, off the loop; the others pass."""
@@ -348,6 +391,8 @@ class Intake:
 
     async def _judge_page(self, page: tuple[WaitingEntry, ...]) -> int:
         """Decide anew about a page in one unit of work: strangers can let thousands wait."""
+        if not page:
+            return 0
         judged = []
         for waiting in page:
             arrival = arrival_of(waiting)
@@ -381,7 +426,7 @@ class Intake:
             self.remember_refusal(digest, InvalidBlock(verdict.code, verdict.text))
             return
         kept = StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT)
-        await self._store.write(lambda view: view.put_verdict(kept))
+        await self._store.write(lambda view: view.put_verdict(kept, self._limits.verdicts))
 
 
 def _examined(

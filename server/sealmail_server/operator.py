@@ -3,7 +3,8 @@
 Requests and answers are values that JSON can carry: they travel through ``operator_socket``.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountStat
 from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.hidden import hidden_face
+from sealmail_server.onion_service import OnionService
 from sealmail_server.outgoing.desk import QueueDesk
 from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partner_desk import PairingFailed, PartnerDesk
@@ -44,6 +47,9 @@ class Running:
     started: datetime
     connections: int
     commits: int
+    hidden_listen: Listen | None = None
+    hidden: tuple[ServerAddress, ...] = ()
+    onion: OnionService | None = None
 
 
 def not_running() -> None:
@@ -102,10 +108,7 @@ class Operator:
         return list(await self.desk.generate(count))
 
     async def _invite(self, request: Request) -> dict[str, Any]:
-        own = InvitedServer(self._public_address(), self._pin())
-        partner = self.replication.partner if self.replication else self.config.second_server
-        second = (InvitedServer(partner.address, partner.pin),) if partner else ()
-        servers = (own, *second)
+        servers = await asyncio.to_thread(self._servers)
         domain = domain_of(self.config.mail_domain)
         auth_key = new_auth_key()
         code = Invitation(domain, auth_key, servers).code()
@@ -121,6 +124,10 @@ class Operator:
             "running": running is not None,
             "listen": str(running.listen) if running else self.config.listen,
             "direct_tls_listen": _or_none(running and running.direct_tls_listen),
+            "hidden_listen": _or_none(running and running.hidden_listen),
+            "hidden": [str(address) for address in running.hidden] if running else [],
+            "onion": running.onion.state if running and running.onion else None,
+            "onion_published": bool(running and running.onion and running.onion.published),
             "started": format_date(running.started) if running else None,
             "connections": running.connections if running else 0,
             "commits": running.commits if running else 0,
@@ -199,6 +206,19 @@ class Operator:
         hold = self.guard.hold
         return format_date(hold) if hold and hold > self.clock() else None
 
+    def _servers(self) -> tuple[InvitedServer, ...]:
+        """Return every address of this server, each with the pin that is shown there."""
+        servers = []
+        if not self.config.covert:
+            servers.append(InvitedServer(self._public_address(), self._pin()))
+            partner = self.replication.partner if self.replication else self.config.second_server
+            if partner is not None:
+                servers.append(InvitedServer(partner.address, partner.pin))
+        face = hidden_face(self.directory, self.config, self.clock())
+        if face is not None:
+            servers += (InvitedServer(address, face.pin) for address in face.addresses)
+        return tuple(servers)
+
     def _public_address(self) -> ServerAddress:
         running = self.running()
         port = running.listen.port if running else self.config.address.port
@@ -219,9 +239,12 @@ def public_address(config: Config, port: int) -> ServerAddress:
         raise BadConfig(f"names: {error}") from None
 
 
-def dns_line(config: Config, port: int) -> str:
-    """Return the line to put into the DNS zone, by which clients find this server."""
-    return f'cmsvr.{config.mail_domain}. IN TXT "server={public_address(config, port)}"'
+def dns_line(config: Config, port: int, hidden: Sequence[str] = ()) -> str:
+    """Return the line to put into the DNS zone, with the hidden addresses of the same server."""
+    if config.covert:
+        raise BadConfig("a covert server is in no DNS")
+    servers = ",".join((str(public_address(config, port)), *hidden))
+    return f'cmsvr.{config.mail_domain}. IN TXT "server={servers}"'
 
 
 def _row(account: Account) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class PartnerFeed:
 
     def refuse(self, item: Item, code: str) -> None:
         """Note that the partner did not take an item: it goes aside, and the others go on."""
+        self.told += 1
         self._put_off.append((item.row, code))
         self._returned.set()
         self._tell(item.row.digest, False)
@@ -128,7 +129,8 @@ class PartnerFeed:
         if ended_here:
             self._endings[number] = self._endings.get(number, 0) + 1
             if self._endings[number] >= _ENDINGS:
-                _log.warning("the connection to the partner ends again and again at %s", item.row)
+                at = item.row.key or "an account"
+                _log.warning("the connection to the partner ends again and again at %s", at)
                 del self._endings[number]
                 self.refuse(item, "ended")
                 return

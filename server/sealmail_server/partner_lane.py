@@ -92,12 +92,20 @@ def errand_for(item: Item, *, original: bool) -> Errand | None:
 
 
 class Lane:
-    """Tells items on one connection until it ends."""
+    """Tells items on one connection until it ends.
 
-    def __init__(self, remote: RemoteServer, feed: PartnerFeed, *, original: bool) -> None:
+    One that is ``careful`` begins with one item at a time: a connection that ends may take with
+    it the answers to all that were in flight, and then nobody knows at which one it ended.
+    """
+
+    def __init__(
+        self, remote: RemoteServer, feed: PartnerFeed, *, original: bool, careful: bool = False
+    ) -> None:
         self._remote = remote
         self._feed = feed
         self._original = original
+        self._careful = careful
+        self._told_before = feed.told
         self._ended = False
 
     async def run(self, idle_seconds: float | None = None) -> None:
@@ -105,9 +113,12 @@ class Lane:
 
         With ``idle_seconds`` it returns by itself when nothing has come for so long.
         """
-        async with self._remote.pipeline(WINDOW) as line:
+        async with self._remote.pipeline(1 if self._careful else WINDOW) as line:
             pending: set[asyncio.Future[Answer]] = set()
             while True:
+                if self._careful and self._feed.told - self._told_before >= WINDOW:
+                    line.widen(WINDOW - 1)
+                    self._careful = False
                 item = self._feed.take()
                 if item is not None:
                     await self._tell(line, item, pending)

@@ -168,7 +168,7 @@ class Replication(Partnership):
     async def run(self) -> None:
         """Keep a connection to the partner, and tell it what is queued; until cancelled."""
         await self._remember_kind()
-        pause, loop = FIRST_PAUSE, asyncio.get_running_loop()
+        pause, loop, careful = FIRST_PAUSE, asyncio.get_running_loop(), False
         while True:
             self._changed.clear()
             if self.partner is None:
@@ -176,15 +176,16 @@ class Replication(Partnership):
                 continue
             began, told = loop.time(), self._feed.told
             try:
-                await self._serve(self.partner)
+                await self._serve(self.partner, careful=careful)
             except (NetworkError, ProtocolError, StoreError, OSError) as error:
                 self._note_away(str(error))
-            if self._feed.told > told or loop.time() - began >= _GOOD_SECONDS:
+            careful = self._feed.told == told
+            if not careful or loop.time() - began >= _GOOD_SECONDS:
                 pause = FIRST_PAUSE
             await self._rest(pause)
             pause = min(2 * pause, LAST_PAUSE)
 
-    async def _serve(self, partner: Partner) -> None:
+    async def _serve(self, partner: Partner, *, careful: bool) -> None:
         """Tell the partner what there is to tell until the connection or the pairing ends."""
         remote = await call_on(partner, self._settings)
         self._feed.begin()
@@ -194,7 +195,7 @@ class Replication(Partnership):
             self._note_reached()
             works: list[Coroutine[Any, Any, object]] = [
                 self._feed.run(),
-                Lane(remote, self._feed, original=original).run(),
+                Lane(remote, self._feed, original=original, careful=careful).run(),
                 self._changed.wait(),
             ]
             if not original:

@@ -6,11 +6,13 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
 from sealmail_net.listening import Listener, serve
+from sealmail_net.socks import Proxies
 from sealmail_net.txt_resolver import TxtResolver
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
@@ -18,6 +20,7 @@ from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
+from sealmail_server.hidden import HIDDEN_SOURCE, HiddenFace, hidden_face
 from sealmail_server.intake import Intake
 from sealmail_server.lookups import Lookups
 from sealmail_server.memory import MemoryBudget
@@ -79,6 +82,7 @@ async def running_server(
 ) -> AsyncIterator["Server"]:
     """Open everything, serve, and close it in the opposite order; SHUTDOWN sets ``stop``."""
     identity = TlsIdentity(directory / config.certificate, directory / config.private_key)
+    hidden = await asyncio.to_thread(hidden_face, directory, config, clock())
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(BlockStore.open, directory / STORE_NAME)
         await stack.enter_async_context(store)
@@ -86,7 +90,7 @@ async def running_server(
         guard = ClockGuard(store, clock)
         await guard.look()
         await guard.tick()
-        server = Server(directory, config, clock, store, verifier, guard, identity, stop)
+        server = Server(directory, config, clock, store, verifier, guard, identity, hidden, stop)
         await stack.enter_async_context(server.housekeeping())
         await server.listen()
         stack.push_async_callback(server.close)
@@ -106,9 +110,12 @@ class Server:
         verifier: VerifierPool,
         guard: ClockGuard,
         identity: TlsIdentity,
+        hidden: HiddenFace | None,
         stop: asyncio.Event,
     ) -> None:
         self._config = config
+        self._hidden = hidden
+        self._publishing: asyncio.Task[None] | None = None
         self._store = store
         self._guard = guard
         self._started = clock()
@@ -116,16 +123,18 @@ class Server:
         self._presence = Presence(
             room_for(config.max_connections), config.max_connections_per_source
         )
-        self._listeners: list[Listener] = []
-        self._own = own_addresses(config, config.address.port)
+        self._ports: dict[str, Listener] = {}
+        self._own = self._addresses(config.address.port)
         self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
+        proxies = Proxies(config.proxy_policy)
         self._dialing = DialSettings(
             # The operator named the partner, wherever it is.
             allow_private_targets=True,
             connect_deadline=_PARTNER_CONNECTS_SECONDS,
             answer_deadline=_PARTNER_ANSWERS_SECONDS,
             source=config.outgoing_address or None,
+            proxies=proxies,
         )
         self._replication = Replication(
             store,
@@ -156,6 +165,7 @@ class Server:
             time.monotonic,
             DialSettings(
                 allow_private_targets=config.allow_private_targets,
+                proxies=proxies,
                 source=config.outgoing_address or None,
             ),
             config.queue_limits,
@@ -201,41 +211,83 @@ class Server:
         return self._own if partner is None else self._own | {partner.address}
 
     def _own_pins(self) -> frozenset[bytes]:
-        partner = self._replication.partner
-        own = frozenset({self._pin})
-        return own if partner is None else own | {partner.pin}
+        partner, hidden = self._replication.partner, self._hidden
+        others = {partner.pin} if partner else set()
+        return frozenset({self._pin, *others, *({hidden.pin} if hidden else ())})
+
+    def _addresses(self, port: int) -> frozenset[ServerAddress]:
+        hidden = self._hidden.addresses if self._hidden else ()
+        return own_addresses(self._config, port).union(hidden)
 
     async def listen(self) -> None:
-        """Open the ports."""
+        """Open the ports; a covert server has the one for Tor and I2P only."""
         config, idle = self._config, self._config.idle_seconds
         door = Doorkeeper(
             self.services, self._sessions, self._presence, require_tls=config.require_tls
         )
         first, direct = config.address, config.direct_tls_address
-        self._listeners.append(await serve(first.host, first.port, door.admit, idle_seconds=idle))
-        self._own = own_addresses(config, self._listeners[0].port)
+        if not config.covert:
+            listener = await serve(first.host, first.port, door.admit, idle_seconds=idle)
+            self._ports["listen"] = listener
+            self._own = self._addresses(listener.port)
         if direct is not None:
-            listener = await serve(
+            self._ports["direct"] = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
             )
-            self._listeners.append(listener)
+        if self._hidden is not None:
+            await self._listen_hidden(self._hidden)
+
+    async def _listen_hidden(self, face: HiddenFace) -> None:
+        """Open the port for forwarders, a class of its own, and tell tor of it."""
+        at, most = self._config.hidden_address, self._config.max_hidden_connections
+        assert at is not None  # noqa: S101 - there is no hidden face without it
+        door = Doorkeeper(
+            replace(self.services, identity=face.identity),
+            self._sessions,
+            Presence(most, most),
+            require_tls=self._config.require_tls,
+            source=HIDDEN_SOURCE,
+        )
+        idle = self._config.idle_seconds
+        listener = await serve(at.host, at.port, door.admit, idle_seconds=idle)
+        self._ports["hidden"] = listener
+        if face.onion is not None:
+            target = str(Listen(at.host, listener.port))
+            self._publishing = asyncio.create_task(face.onion.keep_published(target))
+            self._publishing.add_done_callback(_report)
 
     def status(self) -> Running:
         """Return what the operator may know of this server now."""
-        first, direct = self._config.address, self._config.direct_tls_address
-        listen = Listen(first.host, self._listeners[0].port)
-        listen_direct = Listen(direct.host, self._listeners[1].port) if direct else None
+        config, face = self._config, self._hidden
+        hidden = self._listening("hidden", config.hidden_address)
+        listen = self._listening("listen", config.address) or hidden
+        assert listen is not None  # noqa: S101 - one of the two is always open
         return Running(
-            listen, listen_direct, self._started, len(self._presence), self._store.commits
+            listen,
+            self._listening("direct", config.direct_tls_address),
+            self._started,
+            len(self._presence),
+            self._store.commits,
+            hidden,
+            face.addresses if face else (),
+            face.onion if face else None,
         )
+
+    def _listening(self, name: str, at: Listen | None) -> Listen | None:
+        listener = self._ports.get(name)
+        return Listen(at.host, listener.port) if at and listener else None
 
     async def close(self) -> None:
         """Let nobody in any more; running commands end within the bound, or are cut off."""
-        for listener in self._listeners:
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait((self._publishing,))
+        listeners = tuple(self._ports.values())
+        for listener in listeners:
             listener.close()
         self._sessions.end_all()
         async with asyncio.TaskGroup() as group:
-            for listener in self._listeners:
+            for listener in listeners:
                 group.create_task(listener.stop(self._config.stop_seconds))
 
     @asynccontextmanager
@@ -244,6 +296,7 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
             asyncio.create_task(self._replication.run()),
             asyncio.create_task(self.office.run()),
@@ -282,7 +335,7 @@ class Server:
 
 
 def _lookups(config: Config) -> Lookups | None:
-    if not config.permit_dns_txt:
+    if not config.permit_dns_txt or config.covert:
         return None
     return Lookups(TxtResolver(config.dns_address), time.monotonic)
 

@@ -440,6 +440,7 @@ class Session:
                 try:
                     await intake.take(event.data)
                 except StoreError:
+                    await intake.discard()
                     # The peer sends on: what is left is no commands.
                     await self._pass_over_body()
                     raise

@@ -45,7 +45,7 @@ from sealmail_store.spaces import (
     unpaid_space,
 )
 from sealmail_store.store import BlockStore
-from sealmail_store.views import ReadView
+from sealmail_store.views import WAITING_PAGE, ReadView
 from sealmail_store.write_view import WriteView
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "NO_CODE",
     "PROXIED",
     "WAITING",
+    "WAITING_PAGE",
     "Account",
     "BadBackup",
     "BlockData",

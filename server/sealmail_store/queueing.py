@@ -184,7 +184,7 @@ class QueueBook(QueueView):
         self,
         connection: apsw.Connection,
         spaces: SpaceBook,
-        remove_entry: Callable[[int], None],
+        remove_entry: Callable[[int], object],
     ) -> None:
         super().__init__(connection)
         self._spaces = spaces

@@ -43,6 +43,8 @@ _END = datetime.max.replace(tzinfo=UTC)
 
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
+# Entries that wait are asked for, and judged, so many at a time.
+WAITING_PAGE = 64
 
 # One question for all types; lists travel as JSON.
 _PRESENT = (
@@ -200,7 +202,7 @@ class ReadView:
         return next(map(self._entry, rows), None)
 
     def waiting(
-        self, awaits: bytes, after: int = 0, limit: int = _PAGE
+        self, awaits: bytes, after: int = 0, limit: int = WAITING_PAGE
     ) -> tuple[int, tuple[WaitingEntry, ...]]:
         """Return a page of what waits for a key id, and the place to go on ``after``."""
         rows: Any = self._connection.execute(

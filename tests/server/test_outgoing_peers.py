@@ -32,7 +32,7 @@ from sealmail_protocol.bodies import BODY_ENDS
 from sealmail_protocol.commands import Capabilities, StoreServer
 from sealmail_protocol.conversation import ServerEvent
 from sealmail_protocol.keys import BlockKey, KeyId, data_key
-from sealmail_protocol.replies import QueueRow, QueueState, Word
+from sealmail_protocol.replies import Banner, QueueRow, QueueState, Word
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,22 @@ class MoodyServer(SmallServer):
 
     fails: set[BlockKey] = field(default_factory=set)
     breaks: set[BlockKey] = field(default_factory=set)
+    most: int = 1000
+    open: int = 0
+    turned_away: int = 0
+
+    async def session(self, link: PeerLink) -> None:
+        """Serve so many connections at a time, and greet others with BUSY."""
+        if self.open >= self.most:
+            self.turned_away += 1
+            link.write(link.conversation.send(Banner(ending="BUSY")))
+            await link.drain()
+            return
+        self.open += 1
+        try:
+            await SmallServer.session(self, link)
+        finally:
+            self.open -= 1
 
     async def _answer(self, link: PeerLink, event: ServerEvent) -> None:
         match event:
@@ -129,6 +145,28 @@ def test_a_block_that_its_target_cannot_bear_is_set_aside(
                 data_key(poison),
                 {"fails": "failed", "breaks": "lost"}[mood],
             )
+
+    play(scenario)
+
+
+def test_a_target_with_one_place_is_not_down_because_a_second_worker_is_turned_away(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """The connection that stands goes on until everything is delivered."""
+    narrow = MoodyServer(tls, most=1)
+
+    async def scenario() -> None:
+        async with (
+            serving_small(narrow) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(50)) as remote,
+        ):
+            for number in range(40):
+                await send_data(remote, b"narrow %d" % number * 900, post_to(address))
+            rows = await settled(remote, 40)
+            assert {row.state for row in rows} == {QueueState.DELIVERED}
+            assert home.office.postman.routes.down() == ()
+        assert len(narrow.blocks) == 40
 
     play(scenario)
 

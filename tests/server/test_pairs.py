@@ -1,15 +1,21 @@
 """Two real servers, paired by one code: what one of them takes, both hold."""
 
+import asyncio
+import itertools
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.server.pairs import (
     Side,
     assert_equal,
+    content_of,
     on,
     pair,
     running_pair,
@@ -19,8 +25,14 @@ from tests.server.pairs import (
 )
 from tests.server.users import User, message
 
+from sealmail_net.errors import NetworkError
 from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.commands import Drop
+from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import BlockKey, mailbox_key
+from sealmail_protocol.replies import Word
+from sealmail_server.operator_socket import ask_running_server
 
 
 def some_data(name: str, sizes: range) -> list[bytes]:
@@ -55,9 +67,12 @@ def test_two_servers_that_both_have_users_become_one(tmp_path: Path) -> None:
         )
         until_settled(*sides)
         assert on(sides[0], _getting(mailbox), users[0].key_id.hex, keys[0]) is not None
+        invitation = Invitation.parse(sides[0].operate("account", "invite"))
+        until_settled(*sides)
+        assert {each.address for each in invitation.servers} == {each.address for each in sides}
         held = assert_equal(*sides)
         assert len(held["data"]) == 18 + 5
-        assert len(held["accounts"]) == 2
+        assert len(held["accounts"]) == 3
     finally:
         for side in sides:
             side.end()
@@ -78,6 +93,120 @@ def test_what_is_stored_while_the_partner_is_down_comes_later(tmp_path: Path) ->
         first.start()
         until_settled(first, second)
         assert len(assert_equal(first, second)["data"]) == 30
+
+
+@pytest.mark.parametrize("mode", ["both", pytest.param("async", marks=pytest.mark.long)])
+def test_the_loss_of_a_data_directory_costs_what_the_mode_says(tmp_path: Path, mode: str) -> None:
+    """With both nothing that was answered is missing; with async only what was within the lag."""
+    answered: dict[str, float] = {}
+
+    async def store(side: Side, number: int) -> None:
+        with suppress(NetworkError):
+            async with await side.connect() as remote:
+                for count in itertools.count():
+                    key = await store_data(remote, f"{number} {count}".encode())
+                    answered[key.hex] = time.monotonic()
+
+    async def play(side: Side) -> float:
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(store(side, number))
+            await asyncio.sleep(2.0)
+            lag = float(side.partner()["lag_seconds"])
+            assert side.process is not None
+            side.process.kill()
+        return lag
+
+    with running_pair(tmp_path, f'replication = "{mode}"') as (first, second):
+        asyncio.run(play(first))
+        killed = time.monotonic()
+        first.kill()
+        shutil.rmtree(first.directory / "store")
+        second.end()
+        held = {key for key, *_ in content_of(second.directory)["data"]}
+        missing = set(answered) - held
+        lag = max((killed - answered[key] for key in missing), default=0.0)
+        print(f"{mode}: {len(missing)} of {len(answered)} missing, from the last {lag:.2f} s")
+        assert len(answered) > 20
+        assert mode == "async" or not missing
+        assert lag < 5.0
+
+
+def test_past_its_cap_the_queue_says_so_and_both_are_compared_later(tmp_path: Path) -> None:
+    """What was not queued is found when the partner is back; accounts were never left out."""
+    with running_pair(tmp_path, "partner_queue_blocks = 5") as (first, second):
+        second.kill()
+        on(first, lambda remote: _store(remote, some_data("many", range(20))))
+        first.operate("account", "generate", "3")
+        found = first.partner()
+        assert found["resync_needed"]
+        assert found["queued"] == {"account": 3, "tombstone": 0, "replicate": 5}
+        assert "resync needed" in first.operate("status")
+        second.start()
+        until_settled(first, second)
+        assert not first.partner()["resync_needed"]
+        held = assert_equal(first, second)
+        assert (len(held["data"]), len(held["accounts"])) == (20, 3)
+
+
+def test_mail_that_its_owner_drops_goes_from_both(tmp_path: Path) -> None:
+    """A tombstone is told too, and the dropped mail does not come back by a comparison."""
+    user = User.create(tmp_path / "home", "alice")
+    mail, mailbox = message(user.key_id), mailbox_key("0", user.key_id)
+    try:
+        with running_pair(tmp_path) as (first, second):
+            key = first.operate("account", "add", user.key_id.hex).strip()
+            on(first, lambda remote: store_text(remote, mailbox, mail))
+            until_settled(first, second)
+            second.kill()
+            drop = Drop(mailbox, block_digest(mail))
+            dropped = on(first, lambda remote: remote.call(drop), user.key_id.hex, key)
+            assert dropped is Word.DONE
+            second.start()
+            until_settled(first, second)
+            first.operate("pair", "sync")
+            until_settled(first, second)
+            held = assert_equal(first, second)
+            assert held["message-announcement"] == set()
+            assert len(held["tombstones"]) == 1
+    finally:
+        user.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_first_copy_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """Either server may die while what they hold is copied; at the end both hold everything."""
+    sides = [Side.make(tmp_path / name) for name in ("a", "b")]
+    first, second = sides
+    blocks = [f"block {number}".encode() for number in range(2400)]
+
+    async def fill(side: Side) -> None:
+        async with asyncio.TaskGroup() as group:
+            for start in range(8):
+                group.create_task(fill_by_one(side, blocks[start::8]))
+
+    async def fill_by_one(side: Side, part: list[bytes]) -> None:
+        async with await side.connect() as remote:
+            await _store(remote, part)
+
+    try:
+        first.start()
+        second.start()
+        asyncio.run(fill(first))
+        code = first.operate("pair", "--address", str(first.address)).strip()
+        # Without waiting for the copy: it is to be killed.
+        join = {"do": "pair join", "code": code, "address": str(second.address)}
+        ask_running_server(second.directory, join)
+        for victim in (first, second, first):
+            time.sleep(1.5)
+            victim.kill()
+            victim.start()
+        until_settled(first, second)
+        assert len(assert_equal(first, second)["data"]) == len(blocks)
+    finally:
+        for side in sides:
+            side.end()
 
 
 @pytest.mark.timeout(300)

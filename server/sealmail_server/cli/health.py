@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import click
 from sealmail_net.txt_resolver import TxtResolver
 from sealmail_server.cli.common import Exit, ask, data_option, json_option, or_fail, print_json
 from sealmail_server.config import BadConfig, Config, Listen
-from sealmail_server.doctoring import Finding, examine_directory, examine_dns, examine_port
+from sealmail_server.doctoring import (
+    Finding,
+    examine_directory,
+    examine_dns,
+    examine_hidden,
+    examine_port,
+)
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
 
@@ -29,6 +36,10 @@ def status(data: Path, as_json: bool) -> None:
     click.echo(f"listen       {found['listen']}")
     if found["direct_tls_listen"]:
         click.echo(f"direct TLS   {found['direct_tls_listen']}")
+    for address in found["hidden"]:
+        click.echo(f"hidden       {address}")
+    if found["onion"]:
+        click.echo(f"onion        {found['onion']}")
     click.echo(f"connections  {found['connections']}")
     click.echo(f"clock        {found['clock']} ({found['time']})")
     if found["deletes_nothing_until"]:
@@ -56,12 +67,13 @@ def doctor(data: Path, as_json: bool) -> None:
     listen = Listen.parse(found["listen"])
     findings = [
         *examine_port(listen, running=found["running"]),
-        *asyncio.run(examine_dns(config, listen.port, TxtResolver(config.dns_address))),
+        *_dns_findings(config, listen.port),
+        *examine_hidden(found),
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
         *_partner_findings(found["partner"]),
     ]
-    line = _dns_line(config, listen.port)
+    line = _dns_line(config, listen.port, found["hidden"])
     well = all(finding.well for finding in findings)
     if as_json:
         rows = [{"part": each.part, "well": each.well, "text": each.text} for each in findings]
@@ -69,7 +81,7 @@ def doctor(data: Path, as_json: bool) -> None:
     else:
         for each in findings:
             click.echo(f"{'ok  ' if each.well else 'FAIL'}  {each.part:<12}  {each.text}")
-        click.echo(f"DNS record: {line or 'none yet: the server has no port of its own'}")
+        click.echo(f"DNS record: {line or 'none: the server has no public port of its own'}")
     sys.exit(0 if well else Exit.UNWELL)
 
 
@@ -113,9 +125,7 @@ def _partner_lines(partner: dict[str, Any] | None) -> list[str]:
     if partner["degraded"]:
         lines.append("degraded: STOREs are answered without it")
     if partner["comparing"]:
-        lines.append(f"compared {partner['comparing']['percent']} %")
-    elif partner["resync_needed"]:
-        lines.append("resync needed")
+        lines.append(f"resync needed; compared {partner['comparing']['percent']} %")
     return lines
 
 
@@ -126,8 +136,14 @@ def _partner_findings(partner: dict[str, Any] | None) -> list[Finding]:
     return [Finding("partner", well, "; ".join(_partner_lines(partner)))]
 
 
-def _dns_line(config: Config, port: int) -> str | None:
+def _dns_findings(config: Config, port: int) -> list[Finding]:
+    if config.covert:
+        return []
+    return asyncio.run(examine_dns(config, port, TxtResolver(config.dns_address)))
+
+
+def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> str | None:
     try:
-        return dns_line(config, port)
+        return dns_line(config, port, hidden)
     except BadConfig:
         return None

@@ -192,6 +192,7 @@ class Acceptance:
             targets, block = split_post_to(lines)
         except InvalidBlock as error:
             raise NotServed(error.reason) from error
+        targets = tuple(map(_in_order, targets))
         for number, target in enumerate(targets, 1):
             meaning = self._rules.judge(target)
             if isinstance(meaning, Never) and meaning.doubt is not Doubt.NETWORK:
@@ -290,6 +291,11 @@ def held_text(order: Order, arrival: Arrival, limits: Limits) -> tuple[BlockType
         poster=order.owner,
         source=order.owner,
     )
+
+
+def _in_order(target: Transport) -> Transport:
+    """Return a target with its servers in one order: they are equals, however they were listed."""
+    return Transport(tuple(sorted(set(target.servers), key=str)))
 
 
 def _digest(order: Order, kind: BlockType | None) -> bytes:

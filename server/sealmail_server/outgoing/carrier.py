@@ -87,7 +87,10 @@ class Carrier:
         """Deliver rows of a bag until none is due, or nobody can be reached."""
         hand = _Connection()
         try:
-            while not bag.stalled and (row := await self._next(bag, hand)) is not None:
+            while not (bag.stalled or hand.unwanted):
+                row = await self._next(bag, hand)
+                if row is None:
+                    break
                 await self._serve(bag, row, hand)
         except BaseException:
             await hand.drop()
@@ -135,7 +138,12 @@ class Carrier:
         if bag.put_behind(row, names_of(row, entry)):
             return
         if not await self._connect(bag, hand):
-            await self._not_reached(bag, row)
+            if bag.workers > 1:
+                # The target takes no further connection, and the others go on.
+                hand.unwanted = True
+                bag.put_back(row)
+            else:
+                await self._not_reached(bag, row)
             return
         remote = hand.remote
         assert remote is not None  # noqa: S101 - it was just connected
@@ -176,6 +184,9 @@ class Carrier:
                 bag.forbidden.add(server)
             except NetworkError as error:
                 _log.info("%s", error)
+                bag.proven = False
+                if bag.workers > 1:
+                    return False
                 self._routes.failed(server, code_of(error), self._clock())
             else:
                 bag.proven = True
@@ -224,11 +235,15 @@ class Carrier:
 
 
 class _Connection:
-    """What one worker holds open; ``broken`` are the rows in a row that lost a connection."""
+    """What one worker holds open; ``broken`` are the rows in a row that lost a connection.
+
+    ``unwanted`` if the target takes no connection beside those of other workers.
+    """
 
     def __init__(self) -> None:
         self.remote: RemoteServer | None = None
         self.broken: set[int] = set()
+        self.unwanted = False
 
     async def drop(self) -> None:
         """Let go of a connection that is of no more use."""

@@ -9,6 +9,7 @@ from sealmail_protocol.dates import format_date
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import wire_row
 from sealmail_server.outgoing.telling import Teller
+from sealmail_server.outgoing.told import ROW_KINDS
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView, WriteView
 
 _PAGE = 500
@@ -36,12 +37,16 @@ class QueueDesk:
         return tuple(lines)
 
     async def rows(self, *, full: bool) -> list[dict[str, Any]]:
-        """Return all rows for the operator; ``full`` shows where those go that wait."""
+        """Return all rows for the operator, those last of which the partner is the owner.
+
+        ``full`` shows where those go that wait.
+        """
         found: list[dict[str, Any]] = []
-        after = 0
-        while rows := await self._store.read(partial(_all, after=after)):
-            found += [_shown(row, full=full) for row in rows]
-            after = rows[-1].number
+        for kind in ROW_KINDS:
+            after = 0
+            while rows := await self._store.read(partial(_all, kind=kind, after=after)):
+                found += [_shown(row, full=full) for row in rows]
+                after = rows[-1].number
         return found
 
     async def retry(self, number: int | None) -> int:
@@ -68,7 +73,7 @@ class QueueDesk:
         """Return how many rows there are in each state."""
         states = dict.fromkeys(QueueState, 0)
         after = 0
-        while rows := await self._store.read(partial(_all, after=after)):
+        while rows := await self._store.read(partial(_all, kind=QueueKind.PROXY, after=after)):
             for row in rows:
                 states[QueueState(row.state)] += 1
             after = rows[-1].number
@@ -81,7 +86,7 @@ class QueueDesk:
     async def _waiting(self, number: int | None) -> list[QueueRow]:
         found: list[QueueRow] = []
         after = 0 if number is None else number - 1
-        while rows := await self._store.read(partial(_all, after=after)):
+        while rows := await self._store.read(partial(_all, kind=QueueKind.PROXY, after=after)):
             found += [row for row in rows if row.state == QueueState.WAITING]
             if number is not None:
                 return [row for row in found if row.number == number]
@@ -93,13 +98,14 @@ def _owned(view: ReadView, owner: str, since: datetime | None, after: int) -> tu
     return view.queue.owned(owner, since, after=after, limit=_PAGE)
 
 
-def _all(view: ReadView, after: int) -> tuple[QueueRow, ...]:
-    return view.queue.all(QueueKind.PROXY, after=after, limit=_PAGE)
+def _all(view: ReadView, kind: QueueKind, after: int) -> tuple[QueueRow, ...]:
+    return view.queue.all(kind, after=after, limit=_PAGE)
 
 
 def _shown(row: QueueRow, *, full: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "number": row.number,
+        "copy": row.kind == QueueKind.MIRRORED,
         "user": row.owner,
         "type": row.type,
         "key": row.key.hex if row.key else None,

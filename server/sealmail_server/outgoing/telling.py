@@ -1,9 +1,10 @@
 """Telling the partner what became of rows: queued by the work that changes them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
-from sealmail_server.outgoing.told import waits
+from sealmail_server.outgoing.told import ROW_KINDS, waits
 from sealmail_server.partnership import IS_ORIGINAL, Partnership
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, WriteView
 
@@ -36,11 +37,13 @@ class Teller:
         self, view: WriteView, number: int, state: QueueState, code: str, now: datetime
     ) -> bool:
         """Keep what became of a row, and tell the partner; whether it was waiting until now."""
+        row = view.queue.row(number)
+        # What waits for the partner has numbers of the same series, and is never given up.
+        if row is None or row.kind not in ROW_KINDS:
+            return False
         if not view.queue.settle(number, state, code, now):
             return False
-        row = view.queue.row(number)
-        if row is not None:
-            self.tell(view, row, now)
+        self.tell(view, replace(row, state=state), now)
         return True
 
     async def settled(self, number: int, state: QueueState, code: str) -> bool:
