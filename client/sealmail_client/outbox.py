@@ -240,6 +240,9 @@ class Outbox:
 
     def record_resealing(self, number: int) -> None:
         """Record that the message will be other bytes: nothing of it is anywhere yet."""
+        query = "SELECT 1 FROM outgoing_data WHERE message = ?"
+        if self._database.row(query, number) is None:
+            return
         with self._database.unit():
             self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
             self._database.write("DELETE FROM outgoing_taken WHERE message = ?", number)
