@@ -2,7 +2,7 @@
 
     screenshots.py DIRECTORY
 
-The report is of an invented pair of stores with faults, audited twice, and of a ledger.
+The report is of an invented pair of stores, audited again after faults came, and of a ledger.
 """
 
 import json
@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 
 from sealmail_protocol.dates import format_date
-from sealmail_spark.generator.making import make_store
+from sealmail_spark.generator.making import add_faults, make_pair
 
 BLOCKS = 5000
 FAULTS = 3
 MAILS = 300
 # Name, width and height in pixels of the screen.
-SCREENS = (("desk", 1200, 6400), ("phone", 390, 9000))
+SCREENS = (("desk", 1200, 6000), ("phone", 500, 8000))
 SECONDS = 300
 
 
@@ -71,13 +71,12 @@ def main(target: Path) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     with tempfile.TemporaryDirectory(prefix="sealmail-") as directory:
         place = Path(directory)
-        for number, faults in enumerate((FAULTS - 1, FAULTS)):
-            make_store(
-                place / "stores" / "ab"[number], BLOCKS, faults=faults, seed=number, now=now
-            )
+        make_pair(place / "stores", BLOCKS, faults=FAULTS, seed=0, now=now)
         (place / "ledger.jsonl").write_text(ledger(now), encoding="utf-8")
         history = ("--history", str(place / "history"))
         audit("store", str(place / "stores" / "a"), *history)
+        # What went wrong since.
+        add_faults(place / "stores" / "a", faults=FAULTS, now=now)
         page = target / "report.html"
         told = ("--replicas", "--ledger", str(place / "ledger.jsonl"))
         audit("report", str(page), str(place / "stores"), *history, *told)

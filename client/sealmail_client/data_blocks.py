@@ -13,6 +13,7 @@ from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_protocol.blocks import BlockType, DataHeader
 from sealmail_protocol.compose import make_data_header
+from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import data_challenge_prefix
 
@@ -100,6 +101,23 @@ class DataBlocks:
         if taken:
             self._desk.outbox.record_taken(self._number, taken, str(peer.server.address))
             taken.clear()
+
+    async def ready(
+        self, wanted: Callable[[BlockKey, DataHeader], bool], report: Callable[[float], None]
+    ) -> AsyncGenerator[tuple[OutgoingBlock, DataHeader, memoryview], None]:
+        """Yield every block that is not stamped yet or is ``wanted``, stamped, with its bytes."""
+        blocks, now = self._desk.outbox.one(self._number).blocks, self._desk.servers.moment()
+
+        async def coming() -> AsyncGenerator[tuple[OutgoingBlock, int], None]:
+            for block, offset in zip(blocks, _offsets(blocks), strict=True):
+                header = block.header
+                if header is None or not _usable(block, now) or wanted(block.key, header):
+                    yield block, offset
+
+        async with aclosing(self._prepared(coming(), now)) as prepared:
+            async for block, header, data in prepared:
+                yield block, header, data
+                report((block.position + 1) / len(blocks))
 
     async def _prepared(
         self, coming: AsyncGenerator[tuple[OutgoingBlock, int], None], now: datetime

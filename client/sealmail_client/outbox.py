@@ -32,9 +32,11 @@ class Stage(StrEnum):
     COMPOSED = "composed"
     SEALED = "sealed"
     STAMPED = "stamped"
+    QUEUED = "queued"  # the home server has it and delivers it
     SENT = "sent"
     ACKNOWLEDGED = "acknowledged"
     EXPIRED = "expired"
+    FAILED = "failed"  # it came back, and no repetition can mend that
     CANCELLED = "cancelled"
 
 
@@ -44,14 +46,21 @@ MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.COMPOSED: frozenset({Stage.COMPOSED, Stage.SEALED, *_GIVEN_UP}),
     Stage.SEALED: frozenset({Stage.SEALED, Stage.STAMPED, *_GIVEN_UP}),
     # A demand that has climbed is stamped again.
-    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.SENT, *_GIVEN_UP}),
+    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.QUEUED, Stage.SENT, *_GIVEN_UP}),
+    # What comes back is stamped again, or given to the home server again.
+    Stage.QUEUED: frozenset(
+        {Stage.QUEUED, Stage.STAMPED, Stage.SENT, Stage.ACKNOWLEDGED, Stage.FAILED, Stage.EXPIRED}
+    ),
     Stage.SENT: frozenset({Stage.SENT, Stage.ACKNOWLEDGED, Stage.EXPIRED}),
     Stage.ACKNOWLEDGED: frozenset({Stage.ACKNOWLEDGED}),
     Stage.EXPIRED: frozenset({Stage.EXPIRED}),
+    Stage.FAILED: frozenset({Stage.FAILED}),
     Stage.CANCELLED: frozenset({Stage.CANCELLED}),
 }
 UNSENT = (Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
-ENDED = frozenset({Stage.ACKNOWLEDGED, *_GIVEN_UP})
+# Left this machine, and perhaps opened.
+UNDER_WAY = (Stage.QUEUED, Stage.SENT)
+ENDED = frozenset({Stage.ACKNOWLEDGED, Stage.FAILED, *_GIVEN_UP})
 
 
 class NoSuchMessage(ClientError):
@@ -114,6 +123,7 @@ class OutgoingMessage:
     filed: bool
     blocks: tuple[OutgoingBlock, ...]
     recipients: tuple[OutgoingRecipient, ...]
+    after: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -154,15 +164,22 @@ class Outbox:
     def __init__(self, database: HomeDatabase) -> None:
         self._database = database
 
-    def add(self, draft: Draft, now: datetime, not_before: datetime | None = None) -> int:
+    def add(
+        self,
+        draft: Draft,
+        now: datetime,
+        not_before: datetime | None = None,
+        after: datetime | None = None,
+    ) -> int:
         """Store what is to be sent, and return the number of its first copy.
 
-        That one alone is filed among the sent mail, for all; all leave ``not_before`` a time.
+        That one alone is filed among the sent mail, for all; all leave ``not_before`` a time, and
+        the home server is to deliver none of them before ``after``.
         """
         first: int | None = None
         with self._database.unit():
             for readers in draft.copies():
-                number = self._add_copy(draft, readers, now, first, not_before)
+                number = self._add_copy(draft, readers, now, first, not_before, after)
                 first = first or number
         if first is None:
             raise ValueError("a draft without recipients")
@@ -179,9 +196,11 @@ class Outbox:
 
     def unfinished(self) -> tuple[OutgoingMessage, ...]:
         """Return the messages for which something is left to do, oldest first."""
+        marks = ", ".join("?" * len(ENDED))
         rows = self._database.rows(
-            "SELECT * FROM outgoing WHERE NOT filed OR EXISTS (SELECT 1 FROM outgoing_recipient"
-            " WHERE message = id AND state NOT IN (?, ?, ?)) ORDER BY id",
+            "SELECT * FROM outgoing WHERE NOT filed"  # noqa: S608 - marks are question marks
+            " OR EXISTS (SELECT 1 FROM outgoing_recipient"
+            f" WHERE message = id AND state NOT IN ({marks})) ORDER BY id",
             *ENDED,
         )
         return tuple(map(self._message, rows))
@@ -221,6 +240,9 @@ class Outbox:
 
     def record_resealing(self, number: int) -> None:
         """Record that the message will be other bytes: nothing of it is anywhere yet."""
+        query = "SELECT 1 FROM outgoing_data WHERE message = ?"
+        if self._database.row(query, number) is None:
+            return
         with self._database.unit():
             self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
             self._database.write("DELETE FROM outgoing_taken WHERE message = ?", number)
@@ -278,6 +300,26 @@ class Outbox:
         with self._database.unit():
             self._move(number, key_id, Stage.SENT, server=server, sent=format_date(now), reason="")
 
+    def record_queued(self, number: int, key_id: KeyId, server: str) -> None:
+        """Record that the home server took all of it, and delivers it from now on."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.QUEUED, server=server, reason="")
+
+    def record_waiting(self, number: int, key_id: KeyId, reason: str) -> None:
+        """Record why the home server has not delivered it yet."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.QUEUED, reason=reason)
+
+    def record_returned(self, number: int, key_id: KeyId) -> None:
+        """Record that it came back, and is to leave again as it is."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.STAMPED)
+
+    def record_failed(self, number: int, key_id: KeyId, reason: str) -> None:
+        """Record that it came back for good, and why."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.FAILED, reason=reason)
+
     def record_trouble(
         self, number: int, key_id: KeyId, reason: str, next_try: datetime | None = None
     ) -> None:
@@ -333,13 +375,15 @@ class Outbox:
         now: datetime,
         first: int | None,
         not_before: datetime | None,
+        after: datetime | None,
     ) -> int:
         number = self._database.write(
-            "INSERT INTO outgoing (composed, draft, copy_of, filed) VALUES (?, ?, ?, ?)",
+            "INSERT INTO outgoing (composed, draft, copy_of, filed, after) VALUES (?, ?, ?, ?, ?)",
             format_date(now),
             draft.to_json(),
             first,
             first is not None,
+            None if after is None else format_date(after),
         )
         for addressee in readers:
             self._database.write(
@@ -390,12 +434,13 @@ class Outbox:
             filed=bool(row["filed"]),
             blocks=tuple(map(_block, blocks)),
             recipients=tuple(map(_recipient, recipients)),
+            after=_date(row["after"]),
         )
 
 
 def _end_of(message: OutgoingMessage, recipient: OutgoingRecipient) -> datetime:
     """Return when to give up; the announcement may be younger than the message."""
-    if recipient.stage is Stage.SENT and recipient.announcement is not None:
+    if recipient.stage in UNDER_WAY and recipient.announcement is not None:
         return recipient.announcement.date + ACK_LIFETIME
     return message.composed + LIFETIME
 

@@ -31,14 +31,16 @@ from sealmail_client.headers import Header, address_in, in_sight
 from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.judging import judged
 from sealmail_client.key_lookup import FoundKey, KeyLookup
+from sealmail_client.key_sources import ByHomeServer
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
 from sealmail_client.safe_files import make_private, sync_files
 from sealmail_client.sealing import OpenedSeal, open_seal
+from sealmail_net.errors import Unavailable
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
-from sealmail_protocol.keys import acknowledgment_key, mailbox_key
+from sealmail_protocol.keys import KeyId, acknowledgment_key, mailbox_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_verify import Undecided
 
@@ -90,14 +92,14 @@ class Receiver:
         arriving = self._desk.inbox.at(Step.ANNOUNCED, Step.FETCHED)
         await abreast(arriving, partial(self._bring, peer))
         async with self._desk.servers.keeping_links():
-            await abreast(self._desk.inbox.at(Step.FILED), self._acknowledge)
+            await abreast(self._desk.inbox.at(Step.FILED), partial(self._acknowledge, peer))
         inbox = self._desk.inbox
         refused = tuple(one for one in inbox.at(Step.REFUSED) if one.number in self._refused)
         waiting = inbox.at(*WAITING)
         return Arrivals(tuple(self._filed), waiting, refused, tuple(self._doubts))
 
-    async def _acknowledge(self, message: ArrivingMessage) -> None:
-        reason = await acknowledge(self._desk, message)
+    async def _acknowledge(self, peer: Peer, message: ArrivingMessage) -> None:
+        reason = await acknowledge(self._desk, message, peer)
         if reason is not None:
             self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
 
@@ -300,10 +302,25 @@ class Receiver:
             await self._learn(await lookup.by_key_id(sender))
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
         self._doubts += lookup.doubts
+        if check.key_missing and letter.header.sender_transport is not None:
+            await self._ask_by_home_server(peer, sender, letter.header.sender_transport)
+            check = await asyncio.to_thread(keyring.verify_detached, *proof)
         if check.key_missing and await asyncio.to_thread(keyring.has, sender):
             # The sender's key is here, so the one that is missing is another's.
             return replace(check, key_missing=False, reason="it is not signed by its sender")
         return check
+
+    async def _ask_by_home_server(self, peer: Peer, sender: KeyId, transport: Transport) -> None:
+        """Seek a key where its owner says he lives; only our home server is seen there."""
+        library = ByHomeServer(peer, transport)
+        if not library.serves:
+            return
+        lookup = KeyLookup(library, self._desk.verifier, self._desk.clock())
+        try:
+            await self._learn(await lookup.by_key_id(sender))
+        except Unavailable as error:
+            self._doubts.append(f"{transport} was not asked for the key {sender}: {error}")
+        self._doubts += lookup.doubts
 
     async def _learn(self, found: FoundKey | None) -> None:
         """Keep a key that was found, but for our own."""

@@ -22,7 +22,7 @@ from sealmail_client.headers import Header, Place
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import Letter
 from sealmail_client.message_zip import MAX_SIGNATURE_BYTES, zip_chunks
-from sealmail_client.safe_files import create_private, sync_file
+from sealmail_client.safe_files import create_private, sync_file, syncing
 from sealmail_protocol.keys import KeyId
 
 # A file that changed three times in a row is being written to: trying on would not end.
@@ -104,8 +104,8 @@ def open_seal(
                     file.write(signature)
                 return stack.enter_context(keyring.verifying(signature_file))
 
-            with create_private(zip_file) as target:
-                splitter = _Splitter(target, begin)
+            with create_private(zip_file) as target, syncing(target) as synced:
+                splitter = _Splitter(synced.write, begin)
                 keyring.decrypt_to(sealed, splitter.take, passphrase, size)
                 signature = splitter.signature()
             return OpenedSeal(zip_file, signature, splitter.check())
@@ -215,8 +215,10 @@ class _Headed:
 class _Splitter:
     """Takes opened bytes as they come: the signature, then the ZIP, for a file and for gpg."""
 
-    def __init__(self, target: BinaryIO, begin: Callable[[bytes], GpgProcess]) -> None:
-        self._target = target
+    def __init__(
+        self, write: Callable[[bytes], object], begin: Callable[[bytes], GpgProcess]
+    ) -> None:
+        self._write = write
         self._begin = begin
         self._verifying: GpgProcess | None = None
         self._head = bytearray()
@@ -227,7 +229,7 @@ class _Splitter:
             self._head += chunk
             chunk = self._behind_signature()
         if self._verifying is not None:
-            self._target.write(chunk)
+            self._write(chunk)
             self._verifying.write(chunk)
 
     def signature(self) -> bytes:

@@ -7,7 +7,6 @@ between socket and conversation, and the conversation refuses bytes in the wrong
 import asyncio
 import ipaddress
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, cast
@@ -26,8 +25,6 @@ from sealmail_protocol.replies import Word
 # Reading stops while more than this waits to be handled; asyncio reads 256 KiB at most at once,
 # so that a connection stays below 1 MiB with the buffers of TLS.
 MAX_UNREAD = 64 * 1024
-# What is read at once: four records of TLS, which fit the processor's nearest caches.
-_READ_AT_ONCE = 64 * 1024
 # Writers wait in ``drain`` while more than this is unsent.
 MAX_UNSENT = 64 * 1024
 IDLE_SECONDS = 60.0
@@ -57,20 +54,7 @@ ConversationT = TypeVar("ConversationT", bound=Conversation)
 EventT = TypeVar("EventT")
 
 
-class _Arrivals(threading.local):
-    """Where bytes arrive that are handed on at once: one place for all links of a thread.
-
-    asyncio would allocate 256 KiB for each record of TLS, and touch them all.
-    """
-
-    def __init__(self) -> None:
-        self.room = memoryview(bytearray(_READ_AT_ONCE))
-
-
-_arrivals = _Arrivals()
-
-
-class Link(asyncio.BufferedProtocol, Generic[ConversationT, EventT]):
+class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
     """A connection that feeds ``conversation``, with deadlines and back-pressure both ways.
 
     Waiting raises ``Timeout`` or ``ConnectionLost``, reading also ``ProtocolError``; after any
@@ -110,14 +94,6 @@ class Link(asyncio.BufferedProtocol, Generic[ConversationT, EventT]):
         self.peername = _host_and_port(transport.get_extra_info("peername"))
         if not self.peer:
             self.peer = f"{self.peername[0]} port {self.peername[1]}"
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Say where the next bytes go; they are taken from there before anything else happens."""
-        return _arrivals.room
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take the bytes that were put there."""
-        self.data_received(bytes(_arrivals.room[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Hand bytes to the conversation, and stop reading when too many wait."""

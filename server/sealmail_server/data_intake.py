@@ -37,8 +37,6 @@ _log = logging.getLogger(__name__)
 # Decides about a data block inside the unit of work that stores it.
 AdmitData = Callable[[WriteView, StoredEntry, Decision], Verdict]
 
-# Chunks that wait for those before them to be written.
-_GATHERED = 128 * 1024
 # A block up to this size is hashed in the time that a trip to another thread takes, and it
 # never touches a file of its own.
 _SMALL = INLINE_LIMIT // 4
@@ -47,8 +45,8 @@ _SMALL = INLINE_LIMIT // 4
 class DataIntake:
     """One data block on its way in.
 
-    Some chunks are written and hashed in another thread while the next ones are received: as many
-    as come meanwhile, so that trips to the thread are few, but no more than ``_GATHERED`` bytes.
+    A chunk is written and hashed in another thread while the next one is received; so at most
+    two are in memory.
     """
 
     def __init__(
@@ -75,8 +73,6 @@ class DataIntake:
         body = b"".join(line + b"\r\n" for line in lines)
         self._digest = hashlib.sha256(body + key.raw).digest()
         self._under_way: asyncio.Future[None] | None = None
-        self._gathered: list[bytes] = []
-        self._gathered_size = 0
         self._error: InvalidBlock | None = None
         self._taking: _Taking | None = None
         try:
@@ -100,14 +96,9 @@ class DataIntake:
             await self._find_room(taking.header.size)
             if self._error is not None:
                 return
-        self._gathered.append(chunk)
-        self._gathered_size += len(chunk)
-        busy = self._under_way is not None and not self._under_way.done()
-        if busy and self._gathered_size < _GATHERED:
-            return
-        await self._chunks_done()
+        await self._chunk_done()
         loop = asyncio.get_running_loop()
-        self._under_way = loop.run_in_executor(None, taking.take_all, self._handed_on())
+        self._under_way = loop.run_in_executor(None, taking.take, chunk)
 
     async def finish(self, admit: AdmitData = admit_data) -> Verdict:
         """Decide by ``admit``, commit, and return the verdict."""
@@ -162,25 +153,20 @@ class DataIntake:
         if view.entry(BlockType.DATA, self._key) is None:
             check_data_room(view, self._key, 0, self._arrival, self._limits, self._arriving)
 
-    def _handed_on(self) -> list[bytes]:
-        gathered, self._gathered, self._gathered_size = self._gathered, [], 0
-        return gathered
-
-    async def _chunks_done(self) -> None:
+    async def _chunk_done(self) -> None:
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             await under_way
 
     async def _finish(self, admit: AdmitData) -> Verdict:
-        await self._chunks_done()
+        await self._chunk_done()
         taking = self._taking
         if self._error is not None or taking is None:
             raise self._error or InvalidBlock(Refusal.INTERNAL, "a data block finished twice")
         if taking.header.size <= INLINE_LIMIT:
-            entry = taking.whole(self._handed_on(), self._key, self._arrival)
+            entry = taking.entry(self._key, self._arrival)
         else:
-            left = self._handed_on()
-            entry = await asyncio.to_thread(taking.whole, left, self._key, self._arrival)
+            entry = await asyncio.to_thread(taking.entry, self._key, self._arrival)
         given = Decision(self._arrival, self._clock(), self._limits, self._partnership)
         verdict = await self._store.write(lambda view: admit(view, entry, given))
         if not self._arrival.replicated:
@@ -201,15 +187,6 @@ class _Taking:
     def take(self, chunk: bytes) -> None:
         self.spool.write(chunk)
         self._check.update(chunk)
-
-    def take_all(self, chunks: list[bytes]) -> None:
-        """Take what came meanwhile as one: each digest costs a turn at the interpreter's lock."""
-        self.take(b"".join(chunks))
-
-    def whole(self, rest: list[bytes], key: BlockKey, arrival: Arrival) -> StoredEntry:
-        """Take what is left, then do as ``entry``."""
-        self.take_all(rest)
-        return self.entry(key, arrival)
 
     def entry(self, key: BlockKey, arrival: Arrival) -> StoredEntry:
         """Check stamp and key, bring large data to stable storage, and return its entry."""

@@ -121,13 +121,17 @@ def correspond(sender: User, to: User, subject: str, *options: str) -> None:
     assert done.exit_code == 0, done
     to.does("fetch")
     assert subject in to.subjects()
-    acknowledged = [
-        recipient["state"]
-        for message in sender.does("acks", "--json").value
-        if message["subject"] == subject
-        for recipient in message["recipients"]
-    ]
-    assert acknowledged == ["acknowledged"]
+
+    def acknowledged() -> bool:
+        states = [
+            recipient["state"]
+            for message in sender.does("acks", "--json").value
+            if message["subject"] == subject
+            for recipient in message["recipients"]
+        ]
+        return states == ["acknowledged"]
+
+    eventually(acknowledged)
 
 
 def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:

@@ -76,6 +76,7 @@ class Postman:
         self._probing: set[ServerAddress] = set()
         self._ticked: datetime | None = None
         self._swept: datetime | None = None
+        self._sweeping = False
 
     async def run(self) -> None:
         """Load what waits, and deliver it until cancelled."""
@@ -84,26 +85,23 @@ class Postman:
             while True:
                 self._wake.clear()
                 self._start_workers(group)
-                self._start_probes(group)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TICK.total_seconds()):
                         await self._wake.wait()
-                await self._tick()
+                await self._tick(group)
 
-    async def _tick(self) -> None:
-        """Do once a second what need not be done at every turn."""
+    async def _tick(self, group: asyncio.TaskGroup) -> None:
+        """Do once a second what need not be done at every turn, and once a minute the sweep."""
         now = self._clock()
-        if self._ticked is not None and now - self._ticked < _TICK and now >= self._ticked:
+        if not _is_over(self._ticked, _TICK, now):
             return
         self._ticked = now
         self._wake_bags()
+        self._start_probes(group)
         await self._look_at_partner()
-        if self._swept is None or now - self._swept >= _SWEEP_EVERY or now < self._swept:
-            self._swept = now
-            try:
-                await self._sweep()
-            except StoreError as error:
-                _log.error("the queue could not be swept: %s", error)
+        if not self._sweeping and _is_over(self._swept, _SWEEP_EVERY, now):
+            self._swept, self._sweeping = now, True
+            group.create_task(self._sweep())
 
     def add(self, row: QueueRow) -> None:
         """Take a row that was just queued, and has its number."""
@@ -250,7 +248,14 @@ class Postman:
 
     async def _sweep(self) -> None:
         """Give up what has waited for too long, and forget old dead letters."""
-        now = self._clock()
+        try:
+            await self._sweep_all(self._clock())
+        except StoreError as error:
+            _log.error("the queue could not be swept: %s", error)
+        finally:
+            self._sweeping = False
+
+    async def _sweep_all(self, now: datetime) -> None:
         for bag in tuple(self.board.bags.values()):
             for row in bag.rows():
                 if row.expires <= now:
@@ -263,6 +268,11 @@ class Postman:
 
     def _reason(self, bag: Bag) -> str:
         return self.routes.reason(self._carrier.servers(bag)) or EXPIRED
+
+
+def _is_over(last: datetime | None, pause: timedelta, now: datetime) -> bool:
+    """Tell whether a pause has passed; a clock that went back ends it too."""
+    return last is None or now - last >= pause or now < last
 
 
 def _page(view: ReadView, kind: QueueKind, after: int) -> tuple[QueueRow, ...]:
