@@ -215,7 +215,6 @@ CREATE TABLE txt_answer (
     name TEXT NOT NULL,
     until TEXT NOT NULL,               -- asked again then
     texts TEXT NOT NULL,               -- JSON; none is an answer too
-    validated INTEGER NOT NULL,        -- by DNSSEC
     PRIMARY KEY (asked, name)
 ) STRICT;
 """

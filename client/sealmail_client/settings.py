@@ -198,7 +198,7 @@ def _name_pace_and_cover(rows: dict[str, Any]) -> None:
 def _name_the_ways_out(rows: dict[str, Any]) -> None:
     """Lead from version 3, where all was direct and DNS was not asked, to 4."""
     rows.update(tor_proxy="", i2p_proxy="", dns_server="", prefer="direct", dns=DnsUse.DIRECT)
-    rows.update(anonymous=False, exit_nodes=False, dnssec=False)
+    rows.update(anonymous=False, exit_nodes=False)
 
 
 def _name_who_delivers(rows: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def test_each_command_of_the_installed_program_does_its_work(
     filed = told(pia, "fetch", "--json").value["filed"]
     assert len(filed) == 2
     (mine,) = told(pia, "acks", "--json").value
-    assert mine["recipients"][0]["state"] == "acknowledged"
+    pia.outcome(mine["number"], "acknowledged")
     ledger = place / "by-hand.jsonl"
     told(pia, "outbox", "--export", str(ledger))
     assert quin.key_id.hex in ledger.read_text()

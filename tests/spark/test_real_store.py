@@ -40,7 +40,7 @@ def correspondence() -> Iterator[Correspondence]:
             (place / "large").write_bytes(bytes(range(256)) * (SIZE // 256))
             assert alice.sends([bob], "read", "--attach", str(place / "large")).exit_code == 0
             bob.does("fetch")
-            alice.does("acks")
+            alice.outcome(1, "acknowledged")
             assert alice.sends([bob], "unread").exit_code == 0
             alice.does("outbox", "--export", str(place / "ledger.jsonl"))
             yield Correspondence(server, (alice, bob), place / "ledger.jsonl")
