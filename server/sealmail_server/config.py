@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import BlockType
+from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.limits import Limits, QueueLimits
 
 T = TypeVar("T")
@@ -92,6 +93,14 @@ def _host_names(value: tuple[str, ...]) -> None:
         raise BadConfig("must name at least one host")
     for name in value:
         check_host_name(name)
+
+
+def _servers(value: tuple[str, ...]) -> None:
+    for name in value:
+        try:
+            ServerAddress.parse(name)
+        except ValueError as error:
+            raise BadConfig(f"{name!r}: {error}") from None
 
 
 def _path(value: str) -> None:
@@ -200,6 +209,27 @@ class Config:
         False,
         "With true, mail may be delivered to servers in private networks and on this machine.",
     )
+    dht: bool = _setting(
+        False,
+        "Whether this server takes part in the DHT, by datagrams on the port of listen. Whoever\n"
+        "takes part shows its address to strangers; a covert server must not.",
+    )
+    dht_bootstrap: tuple[str, ...] = _setting(
+        (), "Servers that take part already, HOST:PORT; one that answers is enough.", _servers
+    )
+    dht_network: str = _setting(
+        "sealmail-dht-1", "Servers with another name here are another network.", _path
+    )
+    dht_bytes: int = _setting(
+        256 * 1024**2,
+        "Room for what the DHT has this server keep; one source has a sixteenth of it.",
+        _at_least(1024**2),
+    )
+    dht_requests_per_second: int = _setting(
+        100,
+        "How many datagrams one source may send; ten times as many at once. Others are dropped.",
+        _at_least(1),
+    )
     proxy_bytes: int = _setting(
         _QUEUE.bytes,
         "Room for blocks that wait to be delivered to other servers, in all and of one user.",
@@ -292,6 +322,15 @@ class Config:
     def mail_domain(self) -> str:
         """Return the domain of the users' addresses."""
         return self.domain or self.names[0]
+
+    @property
+    def dht_settings(self) -> DhtSettings:
+        """Return how this server takes part in the DHT."""
+        return DhtSettings(
+            network=self.dht_network,
+            allow_private=self.allow_private_targets,
+            requests_per_second=self.dht_requests_per_second,
+        )
 
     @property
     def limits(self) -> Limits:

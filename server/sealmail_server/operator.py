@@ -18,6 +18,7 @@ from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountStat
 from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.dht.service import DhtService
 from sealmail_server.outgoing.desk import QueueDesk
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.tls_identity import BadIdentity, pin_of
@@ -59,6 +60,7 @@ class Operator:
     clock: Callable[[], datetime]
     running: Callable[[], Running | None] = not_running
     postman: Postman | None = None
+    dht: DhtService | None = None
 
     async def fulfil(self, request: Request) -> Any:
         """Do what ``request["do"]`` names; ``OperatorError`` with the reason if it cannot be."""
@@ -123,6 +125,7 @@ class Operator:
             "accounts": {str(state): number for state, number in states.items()},
             "queue": await self._queue().counts(),
             "servers_down": [str(server) for server in self._queue().down()],
+            "dht": await self.dht.status() if self.dht else None,
             "blocks": {
                 kind: {"entries": count.entries, "bytes": count.bytes}
                 for kind, count in counts.items()

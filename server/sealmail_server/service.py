@@ -16,6 +16,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
+from sealmail_server.dht.service import DhtService
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
 from sealmail_server.intake import Intake
@@ -80,7 +81,9 @@ async def running_server(
         guard = ClockGuard(store, clock)
         await guard.look()
         await guard.tick()
-        server = Server(directory, config, clock, store, verifier, guard, identity, stop)
+        intake = Intake(store, verifier, clock, config.limits)
+        dht = await _dht(config, store, verifier, clock, guard, intake) if config.dht else None
+        server = Server(directory, config, clock, store, intake, guard, identity, stop, dht)
         await stack.enter_async_context(server.housekeeping())
         await server.listen()
         stack.push_async_callback(server.close)
@@ -97,12 +100,14 @@ class Server:
         config: Config,
         clock: Callable[[], datetime],
         store: BlockStore,
-        verifier: VerifierPool,
+        intake: Intake,
         guard: ClockGuard,
         identity: TlsIdentity,
         stop: asyncio.Event,
+        dht: DhtService | None = None,
     ) -> None:
         self._config = config
+        self.dht = dht
         self._store = store
         self._guard = guard
         self._started = clock()
@@ -111,10 +116,10 @@ class Server:
             room_for(config.max_connections), config.max_connections_per_source
         )
         self._listeners: list[Listener] = []
+        self._dht_duty: asyncio.Task[None] | None = None
         self._own = own_addresses(config, config.address.port)
         self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
-        intake = Intake(store, verifier, clock, config.limits)
         desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
         self.office = SortingOffice(
             store,
@@ -142,9 +147,10 @@ class Server:
             memory=MemoryBudget(config.memory_bytes, config.memory_bytes_by_source),
             clock=clock,
             stop=stop.set,
+            dht=dht.desk if dht else None,
         )
         self.operator = Operator(
-            directory, config, store, desk, guard, clock, self.status, self.office.postman
+            directory, config, store, desk, guard, clock, self.status, self.office.postman, dht
         )
 
     def _own_servers(self) -> frozenset[ServerAddress]:
@@ -163,11 +169,19 @@ class Server:
         first, direct = config.address, config.direct_tls_address
         self._listeners.append(await serve(first.host, first.port, door.admit, idle_seconds=idle))
         self._own = own_addresses(config, self._listeners[0].port)
+        if self.dht is not None:
+            await self._take_part(self.dht, first.host, self._listeners[0].port)
         if direct is not None:
             listener = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
             )
             self._listeners.append(listener)
+
+    async def _take_part(self, dht: DhtService, host: str, port: int) -> None:
+        """Open the port for datagrams; only then is there something to do for the DHT."""
+        await dht.open(host, port)
+        self._dht_duty = asyncio.create_task(dht.run())
+        self._dht_duty.add_done_callback(_report)
 
     def status(self) -> Running:
         """Return what the operator may know of this server now."""
@@ -180,6 +194,10 @@ class Server:
 
     async def close(self) -> None:
         """Let nobody in any more; running commands end within the bound, or are cut off."""
+        if self.dht is not None and self._dht_duty is not None:
+            self._dht_duty.cancel()
+            await asyncio.wait((self._dht_duty,))
+            self.dht.close()
         for listener in self._listeners:
             listener.close()
         self._sessions.end_all()
@@ -227,6 +245,26 @@ class Server:
                     _log.warning("the clock is in doubt: set it, or run 'sealmaild clock confirm'")
             except StoreError as error:
                 _log.error("the time could not be remembered: %s", error)
+
+
+async def _dht(
+    config: Config,
+    store: BlockStore,
+    verifier: VerifierPool,
+    clock: Callable[[], datetime],
+    guard: ClockGuard,
+    intake: Intake,
+) -> DhtService:
+    return await DhtService.start(
+        store,
+        verifier,
+        clock,
+        config.dht_settings,
+        config.dht_bytes,
+        intake.remember_refusal,
+        tuple(map(ServerAddress.parse, config.dht_bootstrap)),
+        guard.may_delete,
+    )
 
 
 def _lookups(config: Config) -> Lookups | None:

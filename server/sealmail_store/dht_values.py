@@ -11,15 +11,19 @@ from sealmail_protocol.keys import BlockKey
 from sealmail_store.entries import DIGEST_BYTES, Count
 from sealmail_store.rows import moment, seconds
 
-_COLUMNS = "key, type, identity, digest, date, stamp_bits, revoked, distance, source, ours, body"
-_SELECT = f"SELECT {_COLUMNS} FROM dht_values WHERE "
+_SELECT = (
+    "SELECT key, type, identity, digest, date, stamp_bits, revoked, distance, source, ours, body"
+    " FROM dht_values WHERE "
+)
 _PUT = (
-    f"INSERT INTO dht_values ({_COLUMNS}, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO dht_values (key, type, identity, digest, date, stamp_bits, revoked, distance,"
+    " source, ours, body, size) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (key, type, identity) DO UPDATE SET digest = excluded.digest,"
     " date = excluded.date, stamp_bits = excluded.stamp_bits, revoked = excluded.revoked,"
     " source = excluded.source, ours = max(ours, excluded.ours), body = excluded.body,"
     " size = excluded.size"
 )
+_COUNT = "SELECT count(*), coalesce(sum(size), 0) FROM dht_values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +84,11 @@ class DhtValues:
 
     def count(self, source: str | None = None) -> Count:
         """Return how many values there are, and their bytes: in all, or from one source."""
-        where, bindings = ("TRUE", ()) if source is None else ("source = ?", (source,))
-        row: Any = self._connection.execute(
-            f"SELECT count(*), coalesce(sum(size), 0) FROM dht_values WHERE {where}", bindings
-        ).get
+        row: Any = (
+            self._connection.execute(_COUNT).get
+            if source is None
+            else self._connection.execute(_COUNT + " WHERE source = ?", (source,)).get
+        )
         return Count(*row)
 
     def furthest(self) -> Iterator[DhtRow]:

@@ -39,6 +39,10 @@ def status(data: Path, as_json: bool) -> None:
     click.echo(f"queue        {queued}")
     for server in found["servers_down"]:
         click.echo(f"down         {server}")
+    if dht := found["dht"]:
+        click.echo(f"dht          {dht['neighbours']} neighbours, seen at {dht['seen_at']}")
+        click.echo(f"dht          {dht['values']} values, {dht['bytes']} bytes")
+        click.echo(f"dht          {dht['not_spread']} keys that others do not keep yet")
     for kind, count in found["blocks"].items():
         click.echo(f"blocks       {count['entries']} {kind}, {count['bytes']} bytes")
 
@@ -57,6 +61,7 @@ def doctor(data: Path, as_json: bool) -> None:
         *asyncio.run(examine_dns(config, listen.port, TxtResolver(config.dns_address))),
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
+        *_dht_findings(found),
     ]
     line = _dns_line(config, listen.port)
     well = all(finding.well for finding in findings)
@@ -94,6 +99,19 @@ def _clock_finding(found: dict[str, Any]) -> Finding:
     return Finding(
         "clock", False, f"{found['clock']}: {text}; set it, or run 'sealmaild clock confirm'"
     )
+
+
+def _dht_findings(found: dict[str, Any]) -> list[Finding]:
+    """Judge the part in the DHT: whom we know, and whether others come to us."""
+    dht = found["dht"]
+    if dht is None:
+        return []
+    if not dht["neighbours"]:
+        return [Finding("dht", False, "no neighbour answers: see dht_bootstrap in config.toml")]
+    seen = f"{dht['neighbours']} neighbours see this server at {dht['seen_at']}"
+    if not dht["asked_by_others"]:
+        return [Finding("dht", True, f"{seen}; nobody new has come to it from outside yet")]
+    return [Finding("dht", True, f"{seen}, and others come to it")]
 
 
 def _dns_line(config: Config, port: int) -> str | None:

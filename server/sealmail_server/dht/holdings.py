@@ -10,7 +10,7 @@ from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.merges import Standing
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_server.dht.values import REVOCATION_AGE, Value
-from sealmail_store import BlockStore, Count, DhtRow, WriteView
+from sealmail_store import BlockStore, Count, DhtRow, StoreError, WriteView
 
 # A native miner sells stamps cheap, so beside them a source has a part of the room only.
 PART_OF_ONE_SOURCE = 16
@@ -21,7 +21,7 @@ _TAKEN_OVER = 64
 _SLICE = 200
 
 
-class NoRoom(Exception):
+class NoRoom(StoreError):
     """A value that holds, for which there is no room here."""
 
 

@@ -82,6 +82,8 @@ class Neighbourhood:
         self._met: set[Place] = set()
         self._secret = secrets.token_bytes(32)
         self._port = 0
+        # Nodes that asked us first, and answered when they were asked back: the world reaches us.
+        self.met_back = 0
 
     async def open(self, host: str, port: int) -> int:
         """Open the port, and return its number."""
@@ -171,7 +173,7 @@ class Neighbourhood:
         if len(self._met) >= _MAX_MET:
             self._met.clear()
         self._met.add(place)
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._meet(place))
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._ask_back(place))
         self._meeting.add(task)
         task.add_done_callback(self._meeting.discard)
 
@@ -179,6 +181,10 @@ class Neighbourhood:
         answer = await self.endpoint.ask(place, Ask.PING)
         if answer is not None and answer.node_id != self.key.id:
             self.neighbours.enter(Peer(answer.node_id, place))
+
+    async def _ask_back(self, place: Place) -> None:
+        await self._meet(place)
+        self.met_back += 1
 
     def _is_usable(self, peer: Peer) -> bool:
         return peer.id != self.key.id and self._may_ask(peer.place)
