@@ -1,11 +1,12 @@
 """Many nodes of the DHT in one process, over real UDP on loopback, and liars among them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from tests.server.users import now
 
@@ -19,10 +20,23 @@ from sealmail_protocol.stamps import (
     data_challenge_prefix,
     message_challenge,
 )
-from sealmail_server.dht.datagrams import Ask, Held, Peer, Place, Request, encode_holdings
+from sealmail_server.dht.datagrams import (
+    MAX_CONTACTS,
+    Ask,
+    Held,
+    Peer,
+    Place,
+    Request,
+    encode_holdings,
+    encode_nearest,
+    network_id,
+)
+from sealmail_server.dht.endpoint import Endpoint
 from sealmail_server.dht.neighbourhood import DhtSettings
+from sealmail_server.dht.neighbours import distance
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
+from sealmail_server.sources import Allowance, Rate
 from sealmail_store import BlockStore
 from sealmail_verify import VerifierPool
 
@@ -30,7 +44,7 @@ ROOM = 64 * 1024**2
 DHT_PRICE = Difficulty(20, 2)
 # Timeouts are short, since nothing on loopback takes long; one source is all of loopback.
 SETTINGS = DhtSettings(
-    network="test", allow_private=True, replicas=8, timeout=0.3, requests_per_second=1_000_000
+    network="test", allow_private=True, replicas=8, timeout=0.8, requests_per_second=1_000_000
 )
 
 
@@ -118,21 +132,43 @@ def data(content: bytes, date: datetime, price: Difficulty = DHT_PRICE) -> tuple
 
 
 class Liar(DhtNode):
-    """Says that it takes everything, keeps nothing, and lists what does not hold.
+    """Takes everything and keeps nothing, lists what does not hold, and knows liars only.
 
-    With ``friends`` it names only other liars as neighbours.
+    Beside its ``friends`` it names nodes that do not exist, all of them nearer to the key.
     """
 
-    friends: Iterable[Peer] = ()
+    friends: Sequence[Peer] = ()
 
-    async def _answer(self, request: Request, place: Place) -> bytes | None:
-        if request.ask is Ask.STORE:
-            return b"\x01"
-        false = b"Type: acknowledgment\r\nVersion: 1\r\nDate: 2020-01-01T00:00:00Z\r\n"
-        held = Held(BlockType.ACKNOWLEDGMENT, bytes(32), len(false), false)
-        return encode_holdings(1, [held], 1000)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        key, settings = arguments[3], arguments[4]
+        self.neighbourhood.endpoint = Endpoint(
+            key,
+            network_id(settings.network),
+            self._lie,
+            Allowance(Rate(1_000_000, 1_000_000)),
+            timeout=settings.timeout,
+        )
+
+    async def _lie(self, request: Request, place: Place) -> bytes:
+        match request.ask:
+            case Ask.PING:
+                return b""
+            case Ask.NEAREST:
+                made_up = [
+                    Peer(request.key[:-1] + bytes((number,)), Place.of("127.0.0.1", 9 + number))
+                    for number in range(MAX_CONTACTS // 2 if self.friends else 0)
+                ]
+                return encode_nearest(bytes(8), [*self.friends[:10], *made_up])
+            case Ask.STORE:
+                return b"\x01"
+            case _:
+                false = b"Type: acknowledgment\r\nVersion: 1\r\nDate: 2020-01-01T00:00:00Z\r\n"
+                held = Held(BlockType.ACKNOWLEDGMENT, bytes(32), len(false), false)
+                return encode_holdings(1, [held], 1000)
 
 
-def patient(settings: DhtSettings = SETTINGS) -> DhtSettings:
-    """Return settings for a machine that is busy with other tests."""
-    return replace(settings, timeout=1.0)
+def ids_near(key: BlockKey, count: int, among: int = 600) -> list[NodeKey]:
+    """Return keys of nodes that are nearer to ``key`` than others: minting ids is cheap."""
+    made = [NodeKey.make() for _ in range(among)]
+    return sorted(made, key=lambda each: distance(each.id, key.raw))[:count]
