@@ -236,9 +236,9 @@ def test_other_networks_and_noise_are_not_answered(tmp_path: Path) -> None:
 
     async def scenario(net: Network) -> None:
         node = net.nodes[0]
-        seen = Watcher()
+        watcher = Watcher()
         transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: seen, remote_addr=("127.0.0.1", net.place(node).port)
+            lambda: watcher, remote_addr=("127.0.0.1", net.place(node).port)
         )
         known = network_id(SETTINGS.network)
         for request in (
@@ -250,12 +250,12 @@ def test_other_networks_and_noise_are_not_answered(tmp_path: Path) -> None:
         ):
             transport.sendto(request)
         await asyncio.sleep(0.2)
-        assert seen.bytes == 0
+        assert watcher.seen == 0
         request = encode_request(known, Request(Ask.NEAREST, bytes(16)))
         transport.sendto(request)
         await asyncio.sleep(0.5)
-        assert 0 < seen.bytes <= 3 * len(request)
-        assert seen.bytes > MAX_ANSWER // 10
+        assert 0 < watcher.seen <= 3 * len(request)
+        assert watcher.seen > MAX_ANSWER // 10
         transport.close()
 
     play(tmp_path, 8, scenario)
@@ -330,8 +330,8 @@ class Hostile:
 class Watcher(asyncio.DatagramProtocol):
     """Counts what comes."""
 
-    bytes = 0
+    seen = 0
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         """Count one datagram."""
-        self.bytes += len(data)
+        self.seen += len(data)

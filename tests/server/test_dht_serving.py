@@ -1,16 +1,19 @@
 """Eight real servers that take part in the DHT, asked by STORE and GET ENTANGLED."""
 
 import asyncio
-import json
+import shutil
+import signal
+import socket
+import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.server.dht_network import DHT_PRICE, acknowledgment, mail
-from tests.server.starting import RunningServer, operate, run_server, started_server
+from tests.server.starting import RunningServer, operate, sealmaild
 from tests.server.users import User, now
 
 from sealmail_net.dialing import DialSettings, dial
@@ -32,6 +35,7 @@ from sealmail_protocol.fields import decode_lines, split_lines
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key
 from sealmail_protocol.replies import Accepted, Refused, Word
 from sealmail_protocol.stamps import data_challenge_prefix
+from sealmail_server.cli.common import ask
 
 SETTINGS = (
     "dht = true",
@@ -66,22 +70,20 @@ async def find_soon(address: ServerAddress, key: BlockKey, wanted: bytes) -> Non
     raise AssertionError(f"{found!r} where {wanted!r} was stored")
 
 
-def status(directory: Path) -> dict[str, object]:
+def status(directory: Path) -> dict[str, int]:
     """Return what the operator is told of the DHT."""
-    told = json.loads(operate("status", "--json", "--data", str(directory)))["dht"]
+    told = ask(directory, do="status")["dht"]
     assert isinstance(told, dict)
     return told
 
 
-def wait_for_neighbours(directories: Sequence[Path], least: int) -> None:
-    """Wait until each of the servers knows so many others."""
+def wait_for(directories: Sequence[Path], well: Callable[[dict[str, int]], bool]) -> None:
+    """Wait until each of the servers is well."""
+    until = time.monotonic() + 60
     for directory in directories:
-        for _ in range(100):
-            if int(str(status(directory)["neighbours"])) >= least:
-                break
-            time.sleep(0.2)
-        else:
-            raise AssertionError(f"{directory} knows too few: {status(directory)}")
+        while not well(status(directory)):
+            assert time.monotonic() < until, f"{directory.name}: {status(directory)}"
+            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -105,66 +107,72 @@ def test_thirty_servers_keep_find_and_survive(tmp_path: Path, ann: User) -> None
 
 
 def play_servers(place: Path, ann: User, count: int) -> None:
-    """Store at one server, find at others, lose half at random places, restart all."""
+    """Store at some servers, find at others, lose half at random places, restart all."""
+    directories, addresses = make_servers(place, count)
+    with running(directories) as processes:
+        wait_for(directories, lambda dht: dht["neighbours"] >= min(count - 1, 7))
+        placed = asyncio.run(store_all(addresses, ann))
+        asyncio.run(find_all((addresses[-1], addresses[count // 2]), placed))
+        wait_for(directories, lambda dht: dht["not_spread"] == 0)
+        for process in processes[: count // 2]:
+            process.kill()
+        asyncio.run(find_all(addresses[-1:], placed))
+    with running(directories):
+        wait_for(directories, lambda dht: dht["neighbours"] >= 3)
+        asyncio.run(find_all(addresses[1:2], placed))
+
+
+async def find_all(addresses: Sequence[ServerAddress], placed: dict[BlockKey, bytes]) -> None:
+    """Wait until servers find all that was stored."""
+    for address in addresses:
+        for key, body in placed.items():
+            await find_soon(address, key, body)
+
+
+def make_servers(place: Path, count: int) -> tuple[list[Path], list[ServerAddress]]:
+    """Make one server and copies of it, each with a port of its own; keys are made later."""
+    first = place / "0"
+    operate("init", "--data", str(first), "--listen", "127.0.0.1:0")
     with ExitStack() as stack:
-        servers: list[RunningServer] = []
-        for number in range(count):
-            first = [f'dht_bootstrap = ["{servers[0].address}"]'] if servers else []
-            server = started_server(place / str(number), *SETTINGS, *first)
-            servers.append(stack.enter_context(server))
-        directories = [server.directory for server in servers]
-        wait_for_neighbours(directories, min(count - 1, 7))
-        placed = asyncio.run(store_all(servers, ann))
-        for key, body in placed.items():
-            for server in (servers[-1], servers[count // 2]):
-                asyncio.run(find_soon(server.address, key, body))
-        for directory in directories:
-            wait_until_spread(directory)
-        for server in servers[: count // 2]:
-            server.process.kill()
-            server.process.wait()
-            # It was meant to go: what stops it in good order finds it so.
-            server.process.returncode = 0
-        for key, body in placed.items():
-            asyncio.run(find_soon(servers[-1].address, key, body))
-    with ExitStack() as stack:
-        addresses = [stack.enter_context(run_again(each)) for each in servers]
-        wait_for_neighbours(directories, 3)
-        for key, body in placed.items():
-            asyncio.run(find_soon(addresses[1], key, body))
+        opened = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        ports = [each.getsockname()[1] for each in opened]
+    text = (first / "config.toml").read_text()
+    directories = [first, *(place / str(number) for number in range(1, count))]
+    for directory, port in zip(directories, ports, strict=True):
+        if directory != first:
+            shutil.copytree(first, directory)
+        bootstrap = f'dht_bootstrap = ["127.0.0.1:{ports[0]}"]'
+        lines = (text.replace("127.0.0.1:0", f"127.0.0.1:{port}"), *SETTINGS, bootstrap, "")
+        (directory / "config.toml").write_text("\n".join(lines))
+    return directories, [ServerAddress.parse(f"127.0.0.1:{port}") for port in ports]
 
 
-def wait_until_spread(directory: Path) -> None:
-    """Wait until what was stored at a server is in the keeping of others."""
-    for _ in range(150):
-        if status(directory)["not_spread"] == 0:
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"not spread: {status(directory)}")
+@contextmanager
+def running(directories: Sequence[Path]) -> Iterator[list["subprocess.Popen[str]"]]:
+    """Run servers side by side, and stop those that are left in good order."""
+    processes = [
+        subprocess.Popen(
+            sealmaild("run", "--data", str(directory)), stdout=subprocess.PIPE, text=True
+        )
+        for directory in directories
+    ]
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("sealmaild: listening on 127.0.0.1:")
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            assert process.wait(60) in (0, -signal.SIGKILL)
+            assert process.stdout is not None
+            process.stdout.close()
 
 
-def run_again(server: RunningServer) -> "_Again":
-    """Run a server on the port that it had, where its neighbours look for it."""
-    return _Again(server)
-
-
-class _Again:
-    """A server that runs again."""
-
-    def __init__(self, server: RunningServer) -> None:
-        path = server.directory / "config.toml"
-        text = path.read_text().replace('"127.0.0.1:0"', f'"{server.address}"')
-        path.write_text(text)
-        self._running = run_server(server.directory)
-
-    def __enter__(self) -> ServerAddress:
-        return self._running.__enter__()[1]
-
-    def __exit__(self, *error: object) -> None:
-        self._running.__exit__(None, None, None)
-
-
-async def store_all(servers: Sequence[RunningServer], ann: User) -> dict[BlockKey, bytes]:
+async def store_all(servers: Sequence[ServerAddress], ann: User) -> dict[BlockKey, bytes]:
     """Store one value of each type at different servers; return what is to be found."""
     date = now()
     announced, claim = ann.announcement(date), ann.claim("ann@a.example", date=date)
@@ -176,7 +184,7 @@ async def store_all(servers: Sequence[RunningServer], ann: User) -> dict[BlockKe
         date, mint(data_challenge_prefix(date) + content, DHT_PRICE), len(content)
     )
     key = BlockKey(ann.key_id.raw)
-    async with await connect(servers[0].address) as remote:
+    async with await connect(servers[0]) as remote:
         assert "DHT-VALUE" in await remote.capabilities()
         assert await remote.post(StoreEntangled(key), announced.lines) is Word.DONE
         assert await remote.verdict(block_digest(announced)) == Accepted()
@@ -187,9 +195,9 @@ async def store_all(servers: Sequence[RunningServer], ann: User) -> dict[BlockKe
         lines = split_lines(ack)
         assert await remote.post(StoreEntangled(ack_key), lines) is Word.DONE
     for server, body in zip(servers[1:3], (first, second), strict=True):
-        async with await connect(server.address) as remote:
+        async with await connect(server) as remote:
             assert await remote.post(StoreEntangled(mail_key), split_lines(body)) is Word.DONE
-    async with await connect(servers[3].address) as remote:
+    async with await connect(servers[3]) as remote:
         done = await remote.post_data(
             StoreEntangled(data_key(content)), header.lines, len(content), (content,)
         )

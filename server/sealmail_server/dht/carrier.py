@@ -13,7 +13,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_block
 from sealmail_protocol.blocks import DataBlock
 from sealmail_protocol.commands import GetDhtValue, StoreDhtValue
-from sealmail_protocol.fields import split_lines
+from sealmail_protocol.fields import SIGNED_BEGIN
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Word
 from sealmail_server.dht.datagrams import Place
@@ -52,11 +52,10 @@ class Carrier:
 
 async def _push(remote: RemoteServer, key: BlockKey, body: bytes) -> Word:
     command = StoreDhtValue(key)
-    if body.startswith(b"-"):
-        return await remote.post(command, split_lines(body))
-    block = parse_block(body)
-    if isinstance(block, DataBlock):
-        return await remote.post_data(
-            command, block.header.lines, block.header.size, (block.data,)
-        )
-    return await remote.post(command, block.lines)
+    if not body.startswith(SIGNED_BEGIN.encode()):
+        block = parse_block(body)
+        if isinstance(block, DataBlock):
+            header = block.header
+            return await remote.post_data(command, header.lines, header.size, (block.data,))
+    # A claim stands before its key-announcement: two blocks, and so no lines of one.
+    return await remote.post(command, body.decode().removesuffix("\r\n").split("\r\n"))

@@ -183,8 +183,10 @@ class DhtNode:
         count, after = 0, b""
         while keys := await self.holdings.keys(after):
             for key in keys:
-                with suppress(StoreError):
+                try:
                     await self.spread(key)
+                except Exception:  # one value must not keep the others from being spread
+                    _log.exception("the value under %s could not be spread", key)
                 count += 1
             after = keys[-1].raw
         return count

@@ -148,6 +148,9 @@ class DhtService:
                 except StoreError as error:
                     _log.error("a value could not be spread: %s", error)
                     continue
+                except Exception:  # one value must not keep the others from being spread
+                    _log.exception("the value under %s could not be spread", key)
+                    continue
                 if spread.enough:
                     self._unspread.discard(key)
             if self._unspread:
