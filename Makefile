@@ -14,7 +14,8 @@ TEST_EXTRAS := $(RUN_EXTRAS) spark
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
-TEST_NEEDS := $(RUN_NEEDS) git:git strace:strace knotd:knot microsocks:microsocks java:default-jre-headless
+TEST_NEEDS := $(RUN_NEEDS) git:git zip:zip unzip:unzip strace:strace knotd:knot tor:tor microsocks:microsocks \
+	java:default-jre-headless ip:iproute2 nft:nftables faketime:faketime
 # The compiler makes the proof of work fast; without it the search is pure Python. Headers have
 # no command of their own, so they go by the one that comes with them.
 BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev
@@ -35,7 +36,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-long check bench bench-pow bench-server bench-client lock dist clean run-needs test-needs
+.PHONY: help run demo test test-long check bench bench-pow bench-server bench-pair bench-client bench-spark screenshots lock dist dist-spark clean run-needs test-needs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -70,18 +71,40 @@ bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a mac
 bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
 	@$(BIN)/python bench/bench_server.py
 
+bench-pair: test-needs $(STAMPS)/test ## measure draining the queue to a partner against STORE
+	@$(BIN)/python bench/bench_pair.py
+
 bench-client: test-needs $(STAMPS)/test ## measure sealing, sending and fetching against their parts
 	@$(BIN)/python bench/bench_client.py
+
+bench-spark: test-needs $(STAMPS)/test ## measure the audits with one and two cores against plain processes
+	@$(BIN)/python bench/bench_spark.py
 
 lock: $(STAMPS)/uv ## pin what pyproject.toml asks for; LOCK_OPTIONS=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml $(TEST_EXTRAS:%=--extra %) --group test --output-file requirements/test.txt
 	$(COMPILE) pyproject.toml $(RUN_EXTRAS:%=--extra %) --group build --constraint requirements/test.txt \
 		--no-annotate --output-file requirements/run.txt
+	$(COMPILE) pyproject.toml --extra spark --constraint requirements/test.txt --no-annotate \
+		--no-emit-package pyspark --no-emit-package py4j --output-file requirements/spark.txt
 	$(COMPILE) --group uv --output-file requirements/uv.txt
 
 dist: $(STAMPS)/run ## build the wheel and the source archive in dist/
 	$(BIN)/uv build --quiet --offline --no-build-isolation --no-create-gitignore \
 		--python $(BIN)/python --out-dir "$(DIST)"
+
+dist-spark: dist $(STAMPS)/test ## pack what audits need on a cluster into dist/
+	@$(BIN)/python -m sealmail_spark.packing "$(DIST)"
+	@rm -rf build/spark
+	@$(BIN)/uv venv --quiet --relocatable --python $(BIN)/python build/spark
+	@$(BIN)/uv pip install --quiet --python build/spark/bin/python --no-deps --require-hashes \
+		-r requirements/spark.txt
+	@$(BIN)/uv pip install --quiet --python build/spark/bin/python --no-deps --offline "$(DIST)"/sealmail-*.whl
+	@tar -czf "$(DIST)/sealmail-spark-env.tar.gz" -C build/spark .
+	@ls "$(DIST)"
+
+screenshots: test-needs $(STAMPS)/test ## render the pages of a report to build/screenshots
+	@.ci/system-packages chromium:chromium
+	@$(BIN)/python bench/screenshots.py build/screenshots
 
 clean: ## remove everything that make made
 	rm -rf $(VENV) $(DIST) build .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,8 @@
 """The journey of one mail, told by the installed programs themselves.
 
-Two servers on loopback, a user on each; Alice finds Bob's key by his address, sends him a mail,
-Bob fetches and reads it, and Alice sees it acknowledged. ``--keep`` leaves the servers up.
+Three servers on loopback: one for Alice, and a pair for Bob. Alice finds Bob's key by his address,
+sends him a mail, Bob fetches and reads it, and Alice sees it acknowledged. Then one server of the
+pair is lost, mail goes on, and it comes back and catches up. ``--keep`` leaves the servers up.
 """
 
 import argparse
@@ -14,42 +15,69 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(sys.executable).parent
 KEPT = Path(__file__).resolve().parent.parent / "build" / "run"
-SUBJECT = "First light"
+SUBJECT, SECOND, THIRD = "First light", "One is away", "While you were out"
 BODY = "Dear Bob, this mail was sealed before it left my machine. Yours, Alice"
 # Below the default price, so that the story is not about waiting.
 PRICE = "bd,28,2"
 START_SECONDS = 20
+PATIENCE_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Person:
-    """A user of the story, at home on one of its servers."""
+    """A user of the story, at home on one of its servers, or on a pair."""
 
     name: str
     address: str
     home: Path
-    server: "Server"
+    servers: tuple["Server", ...]
+
+    @property
+    def named(self) -> list[str]:
+        """The options that say where the user lives."""
+        return [word for server in self.servers for word in ("--server", server.address)]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Server:
     """A server of the story."""
 
     letter: str
     directory: Path
     port: int
+    process: "subprocess.Popen[str] | None" = None
 
     @property
     def address(self) -> str:
         """Where it listens."""
         return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        command = sealmaild(self, "run")
+        print(f"$ {told(command)} &")
+        # A session of its own: Ctrl-C is for us, and we stop the server.
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if "listening on" not in line:
+            sys.exit(f"server {self.letter} did not start")
+        print(f"  {line.strip()}")
+
+    def stop(self) -> None:
+        """Stop it in good order, if it runs."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.terminate()
+            process.wait(START_SECONDS)
 
 
 def main() -> None:
@@ -78,34 +106,75 @@ def main() -> None:
 
 def tell(place: Path, stack: ExitStack, *, keep: bool) -> None:
     """Set the scene in ``place``, and let one mail travel."""
-    chapter("Two servers that know nothing of each other")
-    servers = [prepare_server(place, letter) for letter in "ab"]
-    for server in servers:
-        stack.enter_context(running(server))
-    chapter("A user on each: a key pair is made, the key and the address are published")
-    alice, bob = (
-        settle(place, name, server) for name, server in zip(("Alice", "Bob"), servers, strict=True)
-    )
+    chapter("Three servers: a is on its own, b and c are made a pair by one pasted code")
+    a, b, c = (prepare_server(place, letter) for letter in "abc")
+    for server in (a, b, c):
+        stack.callback(server.stop)
+        server.start()
+    make_pair(b, c)
+    chapter("A user on each side: a key pair is made, the key and the address are published")
+    alice, bob = settle(place, "Alice", a), settle(place, "Bob", b, c)
     chapter("Alice looks Bob up: all she has is his address")
-    show(sealmail(alice, "key", "find", bob.address, "--server", bob.server.address))
-    chapter("Alice writes: sealed for Bob alone, stamped with his price, sent to his server")
-    letter = ("--to", bob.address, "--server", bob.server.address)
-    show(sealmail(alice, "send", *letter, "--subject", SUBJECT, "--message", BODY))
+    show(sealmail(alice, "key", "find", bob.address, "--server", b.address))
+    chapter(
+        "Alice writes: sealed for Bob alone, stamped with his price, sent to one of his servers"
+    )
+    write(alice, bob, SUBJECT, BODY)
     chapter("Bob fetches: hashes checked, opened, signature verified, acknowledged")
-    fetched = show(sealmail(bob, "fetch"))
-    arrived = re.search(rf"^ *([0-9]+) .*{SUBJECT}", fetched, re.MULTILINE)
-    if arrived is None:
-        sys.exit("the mail did not arrive")
+    number = fetch(bob, SUBJECT)
     show(sealmail(bob, "list"))
-    read = show(sealmail(bob, "read", arrived[1]))
+    read = show(sealmail(bob, "read", number))
     if BODY not in " ".join(read.split()):
         sys.exit("the mail was not readable")
-    chapter("Alice asks for acknowledgments")
-    if "acknowledged" not in show(sealmail(alice, "acks")):
-        sys.exit("the acknowledgment did not arrive")
+    chapter("Alice asks for acknowledgments: Bob's server has brought this one to hers")
+    wait_for("acknowledged", sealmail(alice, "acks"))
     print("\nThe mail was delivered, verified and acknowledged.")
+    lose_one(alice, bob)
     if keep:
         stay(alice, bob, place)
+
+
+def lose_one(alice: Person, bob: Person) -> None:
+    """Stop one of Bob's servers, go on, start it again, and rely on what it has caught up with."""
+    b, c = bob.servers
+    chapter("Server b is lost: mail goes on by server c")
+    print(f"server b, {b.address}, is stopped")
+    b.stop()
+    write(alice, bob, SECOND, "Dear Bob, one of your servers is away. Yours, Alice")
+    fetch(bob, SECOND)
+    write(alice, bob, THIRD, "Dear Bob, this one waits for you. Yours, Alice")
+    chapter("Server b comes back, and catches up with its partner")
+    b.start()
+    show(sealmaild(c, "pair", "sync"))
+    chapter("Now server c is lost: what came while b was away is there all the same")
+    print(f"server c, {c.address}, is stopped")
+    c.stop()
+    fetch(bob, THIRD)
+    c.start()
+    print("\nNeither loss was more than a pause: no mail is missing.")
+
+
+def write(sender: Person, reader: Person, subject: str, text: str) -> None:
+    """Send a mail, and see that it left."""
+    letter = ("--to", reader.address, *reader.named, "--subject", subject, "--message", text)
+    show(sealmail(sender, "send", *letter))
+
+
+def fetch(reader: Person, subject: str) -> str:
+    """Fetch new mail, and return the number of the one with ``subject``."""
+    fetched = show(sealmail(reader, "fetch"))
+    arrived = re.search(rf"^ *([0-9]+) .*{subject}", fetched, re.MULTILINE)
+    if arrived is None:
+        sys.exit("the mail did not arrive")
+    return arrived[1]
+
+
+def make_pair(first: Server, second: Server) -> None:
+    """Make two servers a pair, once; on a later start they are one already."""
+    if re.search(r'(?m)^partner = "[^"]', (first.directory / "config.toml").read_text()):
+        return
+    code = show(sealmaild(first, "pair", "--address", first.address), secret=True).strip()
+    show(sealmaild(second, "pair", code, "--address", second.address), secret=True)
 
 
 def stay(alice: Person, bob: Person, place: Path) -> None:
@@ -114,7 +183,7 @@ def stay(alice: Person, bob: Person, place: Path) -> None:
     awaited = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     print("\nThe servers stay up until Ctrl-C. In another terminal, try:\n")
-    answer = ("send", "--to", alice.address, "--server", alice.server.address)
+    answer = ("send", "--to", alice.address, *alice.named)
     for command in (
         sealmail(bob, *answer, "--subject", "Re: First light", "--message", "Hello Alice"),
         sealmail(alice, "fetch"),
@@ -138,47 +207,30 @@ def prepare_server(place: Path, letter: str) -> Server:
         port = free_port()
         arguments = ("init", "--data", str(directory), "--listen", f"127.0.0.1:{port}")
         show([str(PROGRAMS / "sealmaild"), *arguments, "--name", "localhost"], secret=True)
+        # All servers of the story are on this machine.
+        config.write_text(f"allow_private_targets = true\n{config.read_text()}")
     match = re.search(r'^listen = "127\.0\.0\.1:([0-9]+)"$', config.read_text(), re.MULTILINE)
     if match is None:
         sys.exit(f"{config} does not say where to listen")
     return Server(letter, directory, int(match[1]))
 
 
-@contextmanager
-def running(server: Server) -> Iterator[None]:
-    """Run a server, and stop it in good order at the end."""
-    auth_keys = server.directory / "auth-keys-of-the-story"
-    # An empty one is from a start that was broken off.
-    if not auth_keys.exists() or not auth_keys.read_text():
-        command = [str(PROGRAMS / "sealmaild"), "account", "generate", "1"]
-        auth_keys.touch(mode=0o600)
-        auth_keys.write_text(show([*command, "--data", str(server.directory)], secret=True))
-    command = [str(PROGRAMS / "sealmaild"), "run", "--data", str(server.directory)]
-    print(f"$ {told(command)} &")
-    # A session of its own: Ctrl-C is for us, and we stop the server.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        line = process.stdout.readline() if process.stdout else ""
-        if "listening on" not in line:
-            sys.exit(f"server {server.letter} did not start")
-        print(f"  {line.strip()}")
-        yield
-    finally:
-        process.terminate()
-        process.wait(START_SECONDS)
-
-
-def settle(place: Path, name: str, server: Server) -> Person:
-    """Make a user once, with an identity published on his server."""
-    domain = f"{server.letter}.example"
-    person = Person(name, f"{name.lower()}@{domain}", place / name.lower(), server)
+def settle(place: Path, name: str, *servers: Server) -> Person:
+    """Make a user once, with an identity published on his servers."""
+    domain = f"{servers[0].letter}.example"
+    person = Person(name, f"{name.lower()}@{domain}", place / name.lower(), servers)
     if not (person.home / "1" / "config.toml").exists():
-        auth_key = (server.directory / "auth-keys-of-the-story").read_text().strip()
+        auth_key = show(sealmaild(servers[0], "account", "generate", "1"), secret=True).strip()
         identity = ("--name", name, "--address", person.address, "--price", PRICE)
-        home = ("--server", server.address, "--allow-private-targets", "--no-passphrase")
+        home = (*person.named, "--allow-private-targets", "--no-passphrase")
         # Command lines are seen by every user of a machine, so the auth key is in none.
         show(sealmail(person, "init", *identity, *home), secret=True, auth_key=auth_key)
     return person
+
+
+def sealmaild(server: Server, *words: str) -> list[str]:
+    """Return the command line of the operator's program."""
+    return [str(PROGRAMS / "sealmaild"), *words, "--data", str(server.directory)]
 
 
 def sealmail(person: Person, *arguments: str) -> list[str]:
@@ -188,7 +240,7 @@ def sealmail(person: Person, *arguments: str) -> list[str]:
 
 def show(command: list[str], *, secret: bool = False, auth_key: str = "") -> str:
     """Print a command, run it, print what it says, and return that."""
-    print(f"$ {told(command)}")
+    print(f"$ {hidden(told(command)) if secret else told(command)}")
     environment = {**os.environ, **({"SEALMAIL_AUTH_KEY": auth_key} if auth_key else {})}
     done = subprocess.run(
         command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment
@@ -202,14 +254,32 @@ def show(command: list[str], *, secret: bool = False, auth_key: str = "") -> str
     return done.stdout
 
 
+def wait_for(word: str, command: list[str]) -> str:
+    """Repeat a command until it says ``word``, then show it once: servers need a moment."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while word not in ask(command):
+        if time.monotonic() > deadline:
+            show(command)
+            sys.exit(f"{word!r} was waited for in vain")
+        time.sleep(0.3)
+    return show(command)
+
+
+def ask(command: list[str]) -> str:
+    """Run a command, and return what it says, unseen."""
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return done.stdout
+
+
 def told(command: list[str]) -> str:
     """Return a command as a reader would type it, without its directory."""
     return shlex.join([Path(command[0]).name, *command[1:]])
 
 
 def hidden(text: str) -> str:
-    """Keep auth keys, which are forty hex digits in upper case, out of the story."""
-    return re.sub(r"(auth[- ]key:? )[0-9A-F]{40}|^[0-9A-F]{40}$", r"\1<auth key>", text)
+    """Keep auth keys, which are forty hex digits in upper case, and codes out of the story."""
+    text = re.sub(r"(auth[- ]key:? )[0-9A-F]{40}|^[0-9A-F]{40}$", r"\1<auth key>", text)
+    return re.sub(r"\bsealmailpair1:[0-9A-Z]+", "<pairing code>", text, flags=re.IGNORECASE)
 
 
 def chapter(title: str) -> None:

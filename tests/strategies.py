@@ -208,8 +208,13 @@ COMMANDS: dict[type[c.Command], st.SearchStrategy[c.Command]] = {
     c.PartnerQueued: st.builds(c.PartnerQueued, block_keys),
     c.PartnerList: st.builds(c.PartnerList, st.sampled_from(BlockType), block_keys),
     c.PartnerPair: st.builds(
-        c.PartnerPair, st.text(ALPHANUMERIC, min_size=16, max_size=64), digests, _names
+        c.PartnerPair,
+        st.text(ALPHANUMERIC, min_size=16, max_size=64),
+        digests,
+        _names,
+        servers,
     ),
+    c.PartnerSync: st.builds(c.PartnerSync),
 }
 commands = st.one_of(*COMMANDS.values())
 

@@ -6,10 +6,12 @@ from sealmail_client.answers import read_entries
 from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
 from sealmail_client.inbox import ArrivingMessage, DueAcknowledgment, Step
-from sealmail_client.outbox import OutgoingMessage, OutgoingRecipient, Stage
+from sealmail_client.outbox import UNDER_WAY, OutgoingMessage, OutgoingRecipient
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
+from sealmail_client.proxying import Proxy
 from sealmail_client.servers import shuffled
+from sealmail_client.settings import Delivery
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import Acknowledgment, BlockType
 from sealmail_protocol.compose import make_acknowledgment
@@ -17,11 +19,18 @@ from sealmail_protocol.keys import BlockKey, acknowledgment_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import acknowledgment_challenge
 
+_NOT_SERVED = (
+    "the home server did not take it: there is no room now, or it will never deliver to {target}; "
+    "`sealmail identity set --acknowledge direct` leaves it there from here"
+)
 _POLICY = BLOCK_POLICY[BlockType.ACKNOWLEDGMENT]
 
 
-async def acknowledge(desk: Desk, message: ArrivingMessage) -> str | None:
-    """Leave what is owed for a filed message with its sender; return why that must wait."""
+async def acknowledge(desk: Desk, message: ArrivingMessage, home: Peer) -> str | None:
+    """Leave what is owed for a filed message with its sender; return why that must wait.
+
+    The server at ``home`` does so where it can, unless the user will not have that.
+    """
     due = message.due
     if due is None:
         desk.inbox.record_acknowledged(message.number)
@@ -31,8 +40,13 @@ async def acknowledge(desk: Desk, message: ArrivingMessage) -> str | None:
         given_up = "no server of its sender took the acknowledgment in time"
         desk.inbox.record_acknowledged(message.number, given_up)
         return None
-    servers = Transport.parse(due.servers).servers
-    reason = await _post_anywhere(desk, servers, acknowledgment_key(due.secret), block)
+    target, proxy = Transport.parse(due.servers), Proxy(desk, home)
+    if proxy.serves and desk.settings.acknowledge is Delivery.PROXY:
+        taken = await proxy.take_acknowledgment(message.mail, block, target)
+        reason = None if taken else _NOT_SERVED.format(target=target)
+    else:
+        key = acknowledgment_key(due.secret)
+        reason = await _post_anywhere(desk, target.servers, key, block)
     if reason is None:
         desk.inbox.record_acknowledged(message.number)
     else:
@@ -73,7 +87,7 @@ async def look_for_acknowledgments(desk: Desk, peer: Peer) -> tuple[OutgoingMess
     desk.outbox.expire(desk.clock())
     changed = []
     for message in desk.outbox.unfinished():
-        news = [await _acknowledged(desk, peer, message, one) for one in message.at(Stage.SENT)]
+        news = [await _acknowledged(desk, peer, message, one) for one in message.at(*UNDER_WAY)]
         if any(news):
             changed.append(desk.outbox.one(message.number))
     return tuple(changed)

@@ -13,10 +13,12 @@ from sealmail_client.key_sources import (
     DomainSource,
     KeySearch,
     KeySource,
+    ProxiedSource,
     ServerSource,
     Sighting,
     union,
 )
+from sealmail_client.settings import Delivery
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import ServerAddress, Transport, normal_address
 from sealmail_protocol.blocks import KeyAnnouncement
@@ -231,8 +233,11 @@ class Addressing:
         return self._at(self._desk.settings.transport)
 
     def _at(self, transport: Transport) -> KeySource:
+        """Return who asks a group: we, or the home server if that is to deliver our mail too."""
         desk = self._desk
-        return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
+        if desk.settings.send is Delivery.DIRECT or transport == desk.settings.transport:
+            return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
+        return ProxiedSource(transport, desk.servers.at_home, desk.verifier, desk.clock)
 
     def _domain(self, domain: str) -> KeySource:
         return DomainSource(domain, self._desk.domains.servers_of, self._at)

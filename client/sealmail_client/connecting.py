@@ -30,13 +30,10 @@ class Connecting:
     prefer: Network = Network.DIRECT  # of a server with several addresses
     dns: DnsUse = DnsUse.DIRECT
     dns_server: ServerAddress | None = None  # none: the resolver of the system
-    dnssec: bool = False  # that resolver validates, and its word is taken
 
     def __post_init__(self) -> None:
         if self.anonymous and self.dns is DnsUse.DIRECT:
             raise ValueError("an anonymous identity asks DNS by its server or not at all")
-        if self.dnssec and self.dns is not DnsUse.DIRECT:
-            raise ValueError("DNSSEC is believed of a resolver that is asked directly only")
         # Both say what is wrong with them.
         self.policy  # noqa: B018
         self.resolver  # noqa: B018
@@ -55,7 +52,7 @@ class Connecting:
     @property
     def resolver(self) -> TxtResolver:
         """Return whom to ask where DNS is asked directly."""
-        return TxtResolver(self.dns_server, self.dnssec)
+        return TxtResolver(self.dns_server)
 
     def rows(self) -> dict[str, str]:
         """Return the lines of ``config.toml`` that say this."""
@@ -67,7 +64,6 @@ class Connecting:
             "prefer": json.dumps(self.prefer.value),
             "dns": json.dumps(self.dns),
             "dns_server": json.dumps(_or_empty(self.dns_server)),
-            "dnssec": json.dumps(self.dnssec),
         }
 
     @classmethod
@@ -81,7 +77,6 @@ class Connecting:
             prefer=Network(_text(rows, "prefer")),
             dns=DnsUse(_text(rows, "dns")),
             dns_server=_address(rows, "dns_server"),
-            dnssec=_switch(rows, "dnssec"),
         )
 
 

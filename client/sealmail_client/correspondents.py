@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from sealmail_client.headers import address_in
 from sealmail_client.home_database import HomeDatabase
@@ -279,6 +280,8 @@ def _known_key(row: sqlite3.Row) -> KnownKey:
     )
 
 
+# A batch of mail to one reader asks for his announcement again and again.
+@lru_cache(maxsize=64)
 def _announcement(text: bytes) -> KeyAnnouncement:
     block = parse_block(text)
     assert isinstance(block, KeyAnnouncement)  # noqa: S101 - only such are written

@@ -1,7 +1,8 @@
 """Sealed bytes as pieces that travel one by one, and back: a piece becomes a data block."""
 
+import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -42,9 +43,12 @@ class PieceFile:
 
 
 def cut(
-    sealed: Path, block_size: int = PIECE_SIZE, written: threading.Event | None = None
+    sealed: Path,
+    block_size: int = PIECE_SIZE,
+    written: threading.Event | None = None,
+    found: Callable[[Piece], object] | None = None,
 ) -> CutMessage:
-    """Return the pieces of a sealed file, reading it once.
+    """Return the pieces of a sealed file, reading it once; ``found`` is told of each at once.
 
     With ``written`` the file may still grow until that is set, and need not be there yet.
     """
@@ -66,67 +70,112 @@ def cut(
                 break
             pieces.append(Piece(part.key(), offset, size))
             offset += size
+            if found is not None:
+                found(pieces[-1])
     return CutMessage(whole.key(), tuple(pieces))
 
 
-def read_piece(sealed: Path, piece: Piece) -> bytes:
-    """Return the bytes of one piece; a file that is not the one that was cut is refused."""
-    with sealed.open("rb") as source:
+def read_piece(sealed: Path, piece: Piece, prefix: bytes = b"") -> bytearray:
+    """Return the bytes of one piece behind ``prefix``; another file than was cut is refused."""
+    data = bytearray(len(prefix) + piece.size)
+    data[: len(prefix)] = prefix
+    with sealed.open("rb", buffering=0) as source, memoryview(data) as room:
         source.seek(piece.offset)
-        data = source.read(piece.size)
-    if len(data) != piece.size:
+        filled = len(prefix)
+        while filled < len(data) and (count := source.readinto(room[filled:])):
+            filled += count
+    if filled != len(data):
         raise BadPiece(piece.key, "is not in the sealed file any more")
     return data
 
 
-class Joiner:
-    """Writes pieces behind each other into a file, as they come."""
+class JoinedPieces:
+    """Pieces one behind the other as one stream, whose end may still be on its way.
 
-    def __init__(self, target: Path) -> None:
-        self._target = target
+    One thread appends and another reads, which waits for what is to come. The pieces are not
+    compared with their keys, only hashed together.
+    """
+
+    def __init__(self) -> None:
+        self._coming: queue.SimpleQueue[PieceFile | Exception | None] = queue.SimpleQueue()
         self._whole = DataKeyHasher()
-        target.unlink(missing_ok=True)
+        self._source: BinaryIO | None = None
+        self._ended = False
+
+    @classmethod
+    def of(cls, pieces: Iterable[PieceFile]) -> "JoinedPieces":
+        """Return a stream of pieces that are all here."""
+        joined = cls()
+        for piece in pieces:
+            joined.append(piece)
+        joined.end()
+        return joined
 
     def append(self, piece: PieceFile) -> None:
-        """Take the next piece; one that is missing or does not fit its key is a ``BadPiece``."""
-        with self._target.open("ab") as sink:
-            _append(piece, self._whole, sink)
+        """Add the next piece."""
+        self._coming.put(piece)
 
-    def finish(self, message_hash: BlockKey) -> None:
-        """Check the whole; the file is gone if it is not what was announced."""
-        if self._whole.key() != message_hash:
-            self._target.unlink(missing_ok=True)
-            raise BadMessage("its pieces together do not fit the MessageHash")
+    def end(self) -> None:
+        """Say that no piece follows."""
+        self._coming.put(None)
+
+    def give_up(self) -> None:
+        """Say that the rest does not come; reading raises ``BadMessage``."""
+        self._coming.put(BadMessage("the rest of it did not come"))
+
+    def read(self, size: int, /) -> bytes:
+        """Return some bytes, none only at the end; a piece whose file is gone is ``BadPiece``."""
+        while not self._ended:
+            if self._source is None and not self._next():
+                break
+            if self._source is not None:
+                if chunk := self._source.read(size):
+                    self._whole.update(chunk)
+                    return chunk
+                self._source.close()
+                self._source = None
+        return b""
+
+    def message_hash(self) -> BlockKey:
+        """Return the hash of what was read, and of what was not."""
+        while self.read(_CHUNK):
+            pass
+        return self._whole.key()
+
+    def _next(self) -> bool:
+        match self._coming.get():
+            case None:
+                self._ended = True
+            case Exception() as error:
+                self._ended = True
+                raise error
+            case piece:
+                self._source = _opened(piece)
+        return not self._ended
 
 
-def join(pieces: Iterable[PieceFile], message_hash: BlockKey, target: Path) -> None:
-    """Write the pieces behind each other into ``target``, which is whole or gone afterwards.
+def damaged(pieces: Iterable[PieceFile]) -> list[BadPiece]:
+    """Return what is wrong with each piece that is missing or does not fit its key."""
+    found = []
+    for piece in pieces:
+        part = DataKeyHasher()
+        try:
+            with _opened(piece) as source:
+                while chunk := source.read(_CHUNK):
+                    part.update(chunk)
+        except BadPiece as error:
+            found.append(error)
+            continue
+        if part.key() != piece.key:
+            found.append(BadPiece(piece.key, "is damaged"))
+    return found
 
-    A piece that is missing or does not fit its key is a ``BadPiece`` with that key.
-    """
-    joiner = Joiner(target)
+
+def _opened(piece: PieceFile) -> BinaryIO:
     try:
-        for piece in pieces:
-            joiner.append(piece)
-        joiner.finish(message_hash)
-    except BaseException:
-        target.unlink(missing_ok=True)
-        raise
-
-
-def _append(piece: PieceFile, whole: DataKeyHasher, sink: BinaryIO) -> None:
-    part = DataKeyHasher()
-    try:
-        source = piece.path.open("rb")
+        return piece.path.open("rb")
     except FileNotFoundError:
         raise BadPiece(piece.key, "is missing") from None
-    with source:
-        while chunk := source.read(_CHUNK):
-            part.update(chunk)
-            whole.update(chunk)
-            sink.write(chunk)
-    if part.key() != piece.key:
-        raise BadPiece(piece.key, "is damaged")
 
 
 def _chunks(source: BinaryIO, size: int, written: threading.Event | None) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from sealmail_client.outbox import Outbox
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.profile import Home
 from sealmail_client.progress import Nobody, Watcher
+from sealmail_client.proxied import ProxiedBlocks
 from sealmail_client.publishing import OwnBlocks, OwnKeyRevoked, Publisher
 from sealmail_client.servers import Servers
 from sealmail_client.settings import Locked, Place, Settings
@@ -125,6 +126,11 @@ class Desk:
     def outbox(self) -> Outbox:
         """Messages on their way."""
         return Outbox(self.database)
+
+    @cached_property
+    def proxied(self) -> ProxiedBlocks:
+        """What the home server delivers."""
+        return ProxiedBlocks(self.database)
 
     @cached_property
     def inbox(self) -> Inbox:

@@ -23,10 +23,9 @@ SERVER_LIFE = 300
 
 @dataclass(frozen=True, slots=True)
 class DomainServers:
-    """The servers that a domain names, and whether the zone's signatures were checked."""
+    """The groups of servers that a domain names."""
 
     transports: tuple[Transport, ...] = ()
-    validated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Domains:
         if answer is None:
             answer = await self._ask(name)
             self._remember(name, answer)
-        return DomainServers(named_transports(answer.texts), answer.validated)
+        return DomainServers(named_transports(answer.texts))
 
     async def _ask(self, name: str) -> TxtAnswer:
         if self.connecting.dns is DnsUse.DIRECT:
@@ -75,7 +74,7 @@ class Domains:
         one = self.connecting
         if one.dns is DnsUse.SERVER:
             return one.dns
-        return f"{one.dns} {one.dns_server or 'system'}{' dnssec' * one.dnssec}"
+        return f"{one.dns} {one.dns_server or 'system'}"
 
     def _remembered(self, name: str) -> TxtAnswer | None:
         row = self.database.row(
@@ -83,19 +82,18 @@ class Domains:
         )
         if row is None or parse_date(row["until"]) <= self.clock():
             return None
-        return TxtAnswer(tuple(_texts(row["texts"])), 0, bool(row["validated"]))
+        return TxtAnswer(tuple(_texts(row["texts"])))
 
     def _remember(self, name: str, answer: TxtAnswer) -> None:
         now = self.clock()
         with self.database.unit():
             self.database.write("DELETE FROM txt_answer WHERE until <= ?", format_date(now))
             self.database.write(
-                "INSERT OR REPLACE INTO txt_answer VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO txt_answer VALUES (?, ?, ?, ?)",
                 self._asked,
                 name,
                 format_date(now + timedelta(seconds=answer.lifetime)),
                 json.dumps(answer.texts),
-                answer.validated,
             )
 
 

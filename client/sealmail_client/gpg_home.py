@@ -11,6 +11,7 @@ from typing import Final, Self
 import gnupg
 
 from sealmail_client.errors import GpgFailed, HomeUnusable, WrongPassphrase
+from sealmail_client.gpg_process import GpgProcess
 from sealmail_client.gpg_status import Status
 
 # It writes its input to the debug log, and each refusal of gpg as a warning; ours are errors.
@@ -89,16 +90,10 @@ class GpgHome:
 
         With ``ask`` it asks for passphrases there too, instead of being told ``passphrase``.
         """
-        reading_end, writing_end = os.pipe()
-        os.write(writing_end, f"{passphrase or ''}\n".encode())
-        os.close(writing_end)
-        known = () if self.agent or ask else ("--passphrase-fd", str(reading_end))
+        reading_end, known = self._told(passphrase, ask=ask)
         try:
             done = subprocess.run(
-                (
-                    *(self._gpg.gpgbinary, "--homedir", str(self.home), "--no-tty"),
-                    *("--status-fd", "2", *self._options, *known, *arguments),
-                ),
+                self._command(*known, *arguments),
                 input=given,
                 capture_output=True,
                 env=self._environment,
@@ -108,6 +103,30 @@ class GpgHome:
         finally:
             os.close(reading_end)
         return GpgRun(Status.read(done.stderr.decode("latin-1")), done.stdout, done.returncode)
+
+    def start(self, *arguments: str, passphrase: str | None = None) -> GpgProcess:
+        """Start gpg on bytes that come and go while it works."""
+        reading_end, known = self._told(passphrase)
+        try:
+            return GpgProcess(
+                self._command(*known, "--batch", *arguments), self._environment, reading_end
+            )
+        finally:
+            os.close(reading_end)
+
+    def _command(self, *arguments: str) -> tuple[str, ...]:
+        return (
+            *(self._gpg.gpgbinary, "--homedir", str(self.home), "--no-tty"),
+            *("--status-fd", "2", *self._options, *arguments),
+        )
+
+    def _told(self, passphrase: str | None, *, ask: bool = False) -> tuple[int, tuple[str, ...]]:
+        """Return a pipe from which gpg reads the passphrase, and the options that name it."""
+        reading_end, writing_end = os.pipe()
+        os.write(writing_end, f"{passphrase or ''}\n".encode())
+        os.close(writing_end)
+        known = () if self.agent or ask else ("--passphrase-fd", str(reading_end))
+        return reading_end, known
 
     def forget_passphrases(self) -> None:
         """End the agent of this home, and with it what it remembers."""

@@ -1,6 +1,6 @@
 """What gpg reads from and writes to, with the errors that its library would swallow."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -21,42 +21,21 @@ class WatchedSource:
 
     def __init__(self, source: Readable) -> None:
         self._source = source
+        self.taken = 0
         self._error: Exception | None = None
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, none after a failure."""
         try:
-            return self._source.read(size)
+            chunk = self._source.read(size)
         except Exception as error:
             self._error = error
             return b""
+        self.taken += len(chunk)
+        return chunk
 
     def require_whole(self) -> None:
         """Raise what stopped the reading, if anything did."""
-        if self._error is not None:
-            raise self._error
-
-
-class WatchedSink:
-    """Passes on what gpg writes, and remembers why that failed; gpg is drained all the same."""
-
-    def __init__(self, take: Callable[[bytes], object]) -> None:
-        self._take = take
-        self.taken = 0
-        self._error: Exception | None = None
-
-    def __call__(self, chunk: bytes) -> bool:
-        """Take what gpg wrote, and tell the library to keep no copy of it."""
-        self.taken += len(chunk)
-        if chunk and self._error is None:
-            try:
-                self._take(chunk)
-            except Exception as error:
-                self._error = error
-        return False
-
-    def require_taken(self) -> None:
-        """Raise what stopped the taking, if anything did."""
         if self._error is not None:
             raise self._error
 

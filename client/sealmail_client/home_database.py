@@ -186,19 +186,41 @@ CREATE TABLE server_failure (
 ) STRICT;
 """
 
+_PROXY = """
+ALTER TABLE outgoing ADD COLUMN after TEXT;  -- the home server is to hold it until then
+CREATE TABLE proxied (                 -- what the home server was given to deliver
+    id INTEGER PRIMARY KEY,
+    message INTEGER REFERENCES outgoing ON DELETE CASCADE,
+    key_id TEXT,                       -- of an announcement: for whom
+    mail INTEGER,                      -- of an acknowledgment: for what
+    type TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    line INTEGER NOT NULL,             -- which Post-To line; 0 if that cannot be told
+    target TEXT NOT NULL,
+    handed TEXT NOT NULL,
+    state TEXT NOT NULL,
+    code TEXT NOT NULL DEFAULT '-',
+    demand TEXT,
+    queued TEXT NOT NULL DEFAULT '',   -- the Date of the server's row that was seen last
+    last TEXT,
+    stale TEXT NOT NULL DEFAULT '',    -- rows until then are of an earlier try
+    UNIQUE (digest, target)
+) STRICT;
+CREATE INDEX proxied_message ON proxied (message);
+"""
+
 _DOMAINS = """
 CREATE TABLE txt_answer (
     asked TEXT NOT NULL,               -- who: the home server, or a resolver
     name TEXT NOT NULL,
     until TEXT NOT NULL,               -- asked again then
     texts TEXT NOT NULL,               -- JSON; none is an answer too
-    validated INTEGER NOT NULL,        -- by DNSSEC
     PRIMARY KEY (asked, name)
 ) STRICT;
 """
 
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS, _DOMAINS)
+_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS, _DOMAINS, _PROXY)
 SCHEMA_VERSION = len(_STEPS)
 
 

@@ -13,11 +13,13 @@ from typing import Protocol
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.posting import Peer
-from sealmail_net.errors import NetworkError, NoServerReached
+from sealmail_net.errors import NetworkError, NoServerReached, Unavailable
 from sealmail_protocol.addresses import ServerAddress, Transport
-from sealmail_protocol.keys import KeyId
+from sealmail_protocol.commands import GetProxy
+from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_verify import Verifier
 
+GET_PROXY = "GET-PROXY"
 # How the names of domains begin, to tell them from transports where a name is all that is kept.
 DNS_PREFIX = "dns "
 
@@ -77,6 +79,64 @@ class ServerSource:
             lookup = KeyLookup(peer.server, self.verifier, self.clock())
             found = await lookup.by_key_id(key_id)
         return Answer((found,) if found is not None else (), tuple(lookup.doubts))
+
+
+@dataclass(frozen=True, slots=True)
+class ByHomeServer:
+    """A library behind the home server, which asks a group of servers for us: GET PROXY."""
+
+    home: Peer
+    transport: Transport
+
+    @property
+    def serves(self) -> bool:
+        """Return whether the home server asks others for its users."""
+        return GET_PROXY in self.home.capabilities and not self.transport.entangled
+
+    async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
+        """Return what the group has; ``Unavailable`` if the home server cannot or will not ask."""
+        del since  # Of keys and claims there is no old part.
+        return await self.home.server.fetch(GetProxy(key, self.transport))
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedSource:
+    """A group of servers that the home server asks, so that they do not see who wants to know."""
+
+    transport: Transport
+    at_home: Callable[[Callable[[Peer], Awaitable[Answer]]], Awaitable[Answer]]
+    verifier: Verifier
+    clock: Callable[[], datetime]
+
+    @property
+    def name(self) -> str:
+        """The group as transports are written, whoever asks it."""
+        return str(self.transport)
+
+    async def by_address(self, address: str) -> Answer:
+        """Let the home server ask for claims, and for the key of each."""
+
+        async def errand(peer: Peer) -> Answer:
+            lookup = self._lookup(peer)
+            return Answer(await lookup.by_address(address), tuple(lookup.doubts))
+
+        return await self.at_home(errand)
+
+    async def by_key_id(self, key_id: KeyId) -> Answer:
+        """Let the home server ask for an announcement."""
+
+        async def errand(peer: Peer) -> Answer:
+            lookup = self._lookup(peer)
+            found = await lookup.by_key_id(key_id)
+            return Answer((found,) if found is not None else (), tuple(lookup.doubts))
+
+        return await self.at_home(errand)
+
+    def _lookup(self, peer: Peer) -> KeyLookup:
+        library = ByHomeServer(peer, self.transport)
+        if not library.serves:
+            raise Unavailable(peer.server.address, "it does not ask others for its users")
+        return KeyLookup(library, self.verifier, self.clock())
 
 
 @dataclass(frozen=True, slots=True)

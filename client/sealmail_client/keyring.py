@@ -3,7 +3,6 @@
 Every call starts a gpg and blocks until it ends; large data goes from file to file.
 """
 
-import copy
 import hashlib
 import io
 from collections.abc import Callable, Sequence
@@ -19,8 +18,9 @@ from sealmail_client.errors import (
     WrongPassphrase,
 )
 from sealmail_client.gpg_home import GpgHome, GpgRun
+from sealmail_client.gpg_process import GpgProcess
 from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
-from sealmail_client.gpg_streams import Readable, WatchedSink, WatchedSource, reading
+from sealmail_client.gpg_streams import Readable, WatchedSource, reading
 from sealmail_client.safe_files import create_private
 from sealmail_protocol.addresses import normal_address
 from sealmail_protocol.fields import is_line
@@ -168,6 +168,13 @@ class Keyring(GpgHome):
         result = self._gpg.verify_file(io.BytesIO(signature), data_filename=str(path.absolute()))
         return judge_signature(Status.read(result.stderr))
 
+    def verifying(self, signature: Path) -> GpgProcess:
+        """Start checking the binary signature in a file over bytes that are still to come.
+
+        ``judge_signature`` reads the outcome; gpg writes nothing of the bytes.
+        """
+        return self.start("--verify", str(signature.absolute()), "-")
+
     def encrypt(self, source: Path | Readable, target: Path, recipients: Sequence[KeyId]) -> None:
         """Seal ``source`` to ``recipients``; the ciphertext in ``target`` names none of them.
 
@@ -195,16 +202,21 @@ class Keyring(GpgHome):
             raise
 
     def decrypt_to(
-        self, source: Path, take: Callable[[bytes], object], passphrase: str | None
+        self,
+        source: Path | Readable,
+        take: Callable[[bytes], object],
+        passphrase: str | None,
+        size: int | None = None,
     ) -> None:
         """Open a seal and hand its content to ``take`` in chunks, as they are decrypted.
 
         Until this returns, the content may be anybody's: only then is the seal known to be whole.
-        What ``take`` raises is raised here.
+        What ``take`` raises is raised here. ``size`` is that of a stream, as far as it is known.
         """
-        limit = _SMALL_PLAINTEXT + _MAX_EXPANSION * source.stat().st_size
+        if isinstance(source, Path):
+            size = source.stat().st_size
         with reading(source) as reader:
-            self._decrypt(reader, passphrase, limit, take)
+            self._decrypt(reader, passphrase, None if size is None else _most(size), take)
 
     def decrypt_bytes(self, sealed: bytes, passphrase: str | None) -> bytes:
         """Open a seal around a few bytes."""
@@ -300,25 +312,16 @@ class Keyring(GpgHome):
         self,
         reader: Readable,
         passphrase: str | None,
-        limit: int,
+        limit: int | None,
         take: Callable[[bytes], object],
     ) -> None:
-        sink = WatchedSink(take)
-        # The library keeps the callback in its object, and several threads share ours.
-        gpg = copy.copy(self._gpg)
-        gpg.on_data = sink
         watched = WatchedSource(reader)
-        try:
-            result = gpg.decrypt_file(
-                watched,
-                passphrase=_as_latin(passphrase),
-                extra_args=[f"--max-output={limit}", *self._without(passphrase)],
-            )
-        except BrokenPipeError:
-            raise BadMessage("it is not one whole seal") from None
+        sink = _LimitedSink(take, lambda: _most(watched.taken) if limit is None else limit)
+        known = () if limit is None else (f"--max-output={limit}",)
+        with self.start("--decrypt", *known, passphrase=passphrase) as gpg:
+            gpg.pass_through(watched, sink.take)
+            status = gpg.finish()
         watched.require_whole()
-        sink.require_taken()
-        status = Status.read(result.stderr)
         # Whoever knows a password could have sealed it, and gpg tries ours for it.
         if status.has("NEED_PASSPHRASE_SYM"):
             raise BadMessage("it is sealed with a password, not to a key")
@@ -345,6 +348,26 @@ class Keyring(GpgHome):
         if not any(self.opens(key_id, passphrase) for key_id in self.own_keys()):
             raise WrongPassphrase("opening a mail")
         raise NotForUs
+
+
+class _LimitedSink:
+    """Hands on what gpg writes, as long as that is not more than ``limit`` says at the time."""
+
+    def __init__(self, take: Callable[[bytes], object], limit: Callable[[], int]) -> None:
+        self._take = take
+        self._limit = limit
+        self.taken = 0
+
+    def take(self, chunk: bytes) -> None:
+        self.taken += len(chunk)
+        if self.taken > self._limit():
+            raise BadMessage(f"it unpacks to more than {self._limit()} bytes")
+        self._take(chunk)
+
+
+def _most(sealed_size: int) -> int:
+    """Return how much a seal of this size may unpack to."""
+    return _SMALL_PLAINTEXT + _MAX_EXPANSION * sealed_size
 
 
 def _plain_name(name: str) -> str:

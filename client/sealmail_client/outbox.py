@@ -5,7 +5,7 @@ the same. What is done between two rows is in ``sending``.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -32,9 +32,11 @@ class Stage(StrEnum):
     COMPOSED = "composed"
     SEALED = "sealed"
     STAMPED = "stamped"
+    QUEUED = "queued"  # the home server has it and delivers it
     SENT = "sent"
     ACKNOWLEDGED = "acknowledged"
     EXPIRED = "expired"
+    FAILED = "failed"  # it came back, and no repetition can mend that
     CANCELLED = "cancelled"
 
 
@@ -44,14 +46,21 @@ MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.COMPOSED: frozenset({Stage.COMPOSED, Stage.SEALED, *_GIVEN_UP}),
     Stage.SEALED: frozenset({Stage.SEALED, Stage.STAMPED, *_GIVEN_UP}),
     # A demand that has climbed is stamped again.
-    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.SENT, *_GIVEN_UP}),
+    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.QUEUED, Stage.SENT, *_GIVEN_UP}),
+    # What comes back is stamped again, or given to the home server again.
+    Stage.QUEUED: frozenset(
+        {Stage.QUEUED, Stage.STAMPED, Stage.SENT, Stage.ACKNOWLEDGED, Stage.FAILED, Stage.EXPIRED}
+    ),
     Stage.SENT: frozenset({Stage.SENT, Stage.ACKNOWLEDGED, Stage.EXPIRED}),
     Stage.ACKNOWLEDGED: frozenset({Stage.ACKNOWLEDGED}),
     Stage.EXPIRED: frozenset({Stage.EXPIRED}),
+    Stage.FAILED: frozenset({Stage.FAILED}),
     Stage.CANCELLED: frozenset({Stage.CANCELLED}),
 }
 UNSENT = (Stage.COMPOSED, Stage.SEALED, Stage.STAMPED)
-ENDED = frozenset({Stage.ACKNOWLEDGED, *_GIVEN_UP})
+# Left this machine, and perhaps opened.
+UNDER_WAY = (Stage.QUEUED, Stage.SENT)
+ENDED = frozenset({Stage.ACKNOWLEDGED, Stage.FAILED, *_GIVEN_UP})
 
 
 class NoSuchMessage(ClientError):
@@ -114,6 +123,7 @@ class OutgoingMessage:
     filed: bool
     blocks: tuple[OutgoingBlock, ...]
     recipients: tuple[OutgoingRecipient, ...]
+    after: datetime | None = None
 
     @property
     def ended(self) -> bool:
@@ -154,15 +164,22 @@ class Outbox:
     def __init__(self, database: HomeDatabase) -> None:
         self._database = database
 
-    def add(self, draft: Draft, now: datetime, not_before: datetime | None = None) -> int:
+    def add(
+        self,
+        draft: Draft,
+        now: datetime,
+        not_before: datetime | None = None,
+        after: datetime | None = None,
+    ) -> int:
         """Store what is to be sent, and return the number of its first copy.
 
-        That one alone is filed among the sent mail, for all; all leave ``not_before`` a time.
+        That one alone is filed among the sent mail, for all; all leave ``not_before`` a time, and
+        the home server is to deliver none of them before ``after``.
         """
         first: int | None = None
         with self._database.unit():
             for readers in draft.copies():
-                number = self._add_copy(draft, readers, now, first, not_before)
+                number = self._add_copy(draft, readers, now, first, not_before, after)
                 first = first or number
         if first is None:
             raise ValueError("a draft without recipients")
@@ -179,9 +196,11 @@ class Outbox:
 
     def unfinished(self) -> tuple[OutgoingMessage, ...]:
         """Return the messages for which something is left to do, oldest first."""
+        marks = ", ".join("?" * len(ENDED))
         rows = self._database.rows(
-            "SELECT * FROM outgoing WHERE NOT filed OR EXISTS (SELECT 1 FROM outgoing_recipient"
-            " WHERE message = id AND state NOT IN (?, ?, ?)) ORDER BY id",
+            "SELECT * FROM outgoing WHERE NOT filed"  # noqa: S608 - marks are question marks
+            " OR EXISTS (SELECT 1 FROM outgoing_recipient"
+            f" WHERE message = id AND state NOT IN ({marks})) ORDER BY id",
             *ENDED,
         )
         return tuple(map(self._message, rows))
@@ -201,7 +220,10 @@ class Outbox:
         blocks: Sequence[OutgoingBlock],
         ack_keys: Mapping[KeyId, BlockKey],
     ) -> None:
-        """Record that the sealed bytes are on disk, and what they are made of."""
+        """Record that the sealed bytes are on disk, and what they are made of.
+
+        Of blocks that left before the seal was whole, the lines are kept.
+        """
         with self._database.unit():
             self._database.write(
                 "UPDATE outgoing SET date = ?, message_hash = ? WHERE id = ?",
@@ -209,39 +231,54 @@ class Outbox:
                 message_hash.hex,
                 number,
             )
+            stamped = {block.key: block.header for block in self.one(number).blocks}
             self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
             for block in blocks:
-                self._database.write(
-                    "INSERT INTO outgoing_data (message, position, key, size) VALUES (?, ?, ?, ?)",
-                    number,
-                    block.position,
-                    block.key.hex,
-                    block.size,
-                )
+                self._write_block(number, block, block.header or stamped.get(block.key))
             for key_id, ack_key in ack_keys.items():
                 self._move(number, key_id, Stage.SEALED, ack_key=ack_key.hex, reason="")
 
-    def record_data_stamp(self, number: int, position: int, header: DataHeader) -> None:
+    def record_resealing(self, number: int) -> None:
+        """Record that the message will be other bytes: nothing of it is anywhere yet."""
+        query = "SELECT 1 FROM outgoing_data WHERE message = ?"
+        if self._database.row(query, number) is None:
+            return
+        with self._database.unit():
+            self._database.write("DELETE FROM outgoing_data WHERE message = ?", number)
+            self._database.write("DELETE FROM outgoing_taken WHERE message = ?", number)
+
+    def record_data_stamp(self, number: int, block: OutgoingBlock, header: DataHeader) -> None:
         """Record the lines of one data block; whoever took it with others has another block."""
         with self._database.unit():
             self._database.write(
-                "DELETE FROM outgoing_taken WHERE message = ? AND position = ?", number, position
-            )
-            self._database.write(
-                "UPDATE outgoing_data SET header = ? WHERE message = ? AND position = ?",
-                join_lines(header.lines),
+                "DELETE FROM outgoing_taken WHERE message = ? AND position = ?",
                 number,
-                position,
+                block.position,
             )
+            self._write_block(number, block, header)
 
-    def record_taken(self, number: int, position: int, server: str) -> None:
-        """Record that a server holds a data block: it is not sent there again."""
+    def _write_block(self, number: int, block: OutgoingBlock, header: DataHeader | None) -> None:
         self._database.write(
-            "INSERT OR IGNORE INTO outgoing_taken (server, message, position) VALUES (?, ?, ?)",
-            server,
+            "INSERT OR REPLACE INTO outgoing_data (message, position, key, size, header)"
+            " VALUES (?, ?, ?, ?, ?)",
             number,
-            position,
+            block.position,
+            block.key.hex,
+            block.size,
+            None if header is None else join_lines(header.lines),
         )
+
+    def record_taken(self, number: int, positions: Iterable[int], server: str) -> None:
+        """Record that a server holds data blocks: they are not sent there again."""
+        with self._database.unit():
+            for position in positions:
+                self._database.write(
+                    "INSERT OR IGNORE INTO outgoing_taken (server, message, position)"
+                    " VALUES (?, ?, ?)",
+                    server,
+                    number,
+                    position,
+                )
 
     def taken(self, number: int, server: str) -> frozenset[int]:
         """Return the positions of the data blocks that a server holds."""
@@ -262,6 +299,26 @@ class Outbox:
         """Record which server took data and announcement."""
         with self._database.unit():
             self._move(number, key_id, Stage.SENT, server=server, sent=format_date(now), reason="")
+
+    def record_queued(self, number: int, key_id: KeyId, server: str) -> None:
+        """Record that the home server took all of it, and delivers it from now on."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.QUEUED, server=server, reason="")
+
+    def record_waiting(self, number: int, key_id: KeyId, reason: str) -> None:
+        """Record why the home server has not delivered it yet."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.QUEUED, reason=reason)
+
+    def record_returned(self, number: int, key_id: KeyId) -> None:
+        """Record that it came back, and is to leave again as it is."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.STAMPED)
+
+    def record_failed(self, number: int, key_id: KeyId, reason: str) -> None:
+        """Record that it came back for good, and why."""
+        with self._database.unit():
+            self._move(number, key_id, Stage.FAILED, reason=reason)
 
     def record_trouble(
         self, number: int, key_id: KeyId, reason: str, next_try: datetime | None = None
@@ -318,13 +375,15 @@ class Outbox:
         now: datetime,
         first: int | None,
         not_before: datetime | None,
+        after: datetime | None,
     ) -> int:
         number = self._database.write(
-            "INSERT INTO outgoing (composed, draft, copy_of, filed) VALUES (?, ?, ?, ?)",
+            "INSERT INTO outgoing (composed, draft, copy_of, filed, after) VALUES (?, ?, ?, ?, ?)",
             format_date(now),
             draft.to_json(),
             first,
             first is not None,
+            None if after is None else format_date(after),
         )
         for addressee in readers:
             self._database.write(
@@ -375,12 +434,13 @@ class Outbox:
             filed=bool(row["filed"]),
             blocks=tuple(map(_block, blocks)),
             recipients=tuple(map(_recipient, recipients)),
+            after=_date(row["after"]),
         )
 
 
 def _end_of(message: OutgoingMessage, recipient: OutgoingRecipient) -> datetime:
     """Return when to give up; the announcement may be younger than the message."""
-    if recipient.stage is Stage.SENT and recipient.announcement is not None:
+    if recipient.stage in UNDER_WAY and recipient.announcement is not None:
         return recipient.announcement.date + ACK_LIFETIME
     return message.composed + LIFETIME
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sealmail_net.remote_server import RemoteServer
+from sealmail_net.remote_server import Chunk, RemoteServer
 from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import DataHeader, TextBlock
 from sealmail_protocol.canonical import block_digest, data_digest
@@ -51,7 +51,7 @@ class Peer:
         return await self._outcome(word, block_digest(block))
 
     async def post_data(
-        self, key: BlockKey, header: DataHeader, chunks: Iterable[bytes]
+        self, key: BlockKey, header: DataHeader, chunks: Iterable[Chunk]
     ) -> Outcome:
         """Store a data block, as ``post`` does."""
         word = await self.server.store_data(key, header, chunks)

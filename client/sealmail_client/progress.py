@@ -30,7 +30,9 @@ class Nobody:
         yield lambda _done: None
 
 
-async def mint_watched(data: bytes, difficulty: Difficulty, label: str, watcher: Watcher) -> Stamp:
+async def mint_watched(
+    data: bytes | bytearray, difficulty: Difficulty, label: str, watcher: Watcher
+) -> Stamp:
     """Mint a stamp beside the event loop; dear ones are shown."""
     if difficulty.bits < _WORTH_SHOWING_BITS:
         return await mint_off_loop(data, difficulty)

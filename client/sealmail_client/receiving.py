@@ -14,7 +14,7 @@ from sealmail_client.abreast import abreast
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
-from sealmail_client.cutting import PIECE_SIZE, Joiner, PieceFile
+from sealmail_client.cutting import PIECE_SIZE, JoinedPieces, damaged
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
     BadKey,
@@ -24,28 +24,32 @@ from sealmail_client.errors import (
     NotForUs,
     WrongPassphrase,
 )
+from sealmail_client.fetching import Fetching, Here, Missing, TooLarge, fits, pieces_in
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.gpg_status import SignatureCheck
 from sealmail_client.headers import Header, address_in, in_sight
 from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.judging import judged
 from sealmail_client.key_lookup import FoundKey, KeyLookup
+from sealmail_client.key_sources import ByHomeServer
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
-from sealmail_client.safe_files import make_private, sync_file
+from sealmail_client.safe_files import make_private, sync_files
 from sealmail_client.sealing import OpenedSeal, open_seal
-from sealmail_net.errors import DamagedBlock
+from sealmail_net.errors import Unavailable
 from sealmail_protocol.addresses import Transport
-from sealmail_protocol.blocks import BlockType, MessageAnnouncement
-from sealmail_protocol.keys import BlockKey, acknowledgment_key, mailbox_key
+from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
+from sealmail_protocol.keys import KeyId, acknowledgment_key, mailbox_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_verify import Undecided
 
-_SEALED_NAME = "sealed.pgp"
-# A block lies on disk three times for a moment: alone, joined with the others, and opened.
+# What a block brings lies on disk three times for a moment: as it came, opened, and, if it is of a
+# forwarded mail, unpacked from there.
 _ROOM_FOR_A_BLOCK = 3 * PIECE_SIZE
-# Who wrote is known when a mail is open, and not before: what is larger waits for a word.
+# Blocks that were damaged on our disk are fetched again at once, and not for ever.
+_MAX_FETCHES = 2
+# Who wrote is known when a mail is open, and before only by a token: what is larger waits.
 MAX_UNASKED = 100 * 1024 * 1024
 
 
@@ -85,18 +89,17 @@ class Receiver:
             for message in self._desk.inbox.at(*WAITING, Step.REFUSED):
                 if message.step is not Step.FETCHED:
                     self._desk.inbox.want(message.number)
-        for message in self._desk.inbox.at(Step.ANNOUNCED):
-            await self._fetch(peer, message)
-        await abreast(self._desk.inbox.at(Step.FETCHED), partial(self._open, peer))
+        arriving = self._desk.inbox.at(Step.ANNOUNCED, Step.FETCHED)
+        await abreast(arriving, partial(self._bring, peer))
         async with self._desk.servers.keeping_links():
-            await abreast(self._desk.inbox.at(Step.FILED), self._acknowledge)
+            await abreast(self._desk.inbox.at(Step.FILED), partial(self._acknowledge, peer))
         inbox = self._desk.inbox
         refused = tuple(one for one in inbox.at(Step.REFUSED) if one.number in self._refused)
         waiting = inbox.at(*WAITING)
         return Arrivals(tuple(self._filed), waiting, refused, tuple(self._doubts))
 
-    async def _acknowledge(self, message: ArrivingMessage) -> None:
-        reason = await acknowledge(self._desk, message)
+    async def _acknowledge(self, peer: Peer, message: ArrivingMessage) -> None:
+        reason = await acknowledge(self._desk, message, peer)
         if reason is not None:
             self._doubts.append(f"mail {message.mail} is not acknowledged yet: {reason}")
 
@@ -128,68 +131,89 @@ class Receiver:
 
     # Their bytes.
 
-    async def _fetch(self, peer: Peer, message: ArrivingMessage) -> None:
+    async def _bring(self, peer: Peer, message: ArrivingMessage) -> None:
+        """Fetch, open and file one message, as far as it comes."""
         directory = make_private(self._directory(message))
-        keys = message.announcement.data_blocks
-        free = shutil.disk_usage(directory).free
-        if free < len(keys) * _ROOM_FOR_A_BLOCK:
-            reason = f"its {len(keys)} blocks may be too large for a disk with {free} free bytes"
-            self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
-            return
-        limit = None if message.wanted else MAX_UNASKED
-        if limit is not None and len(keys) * PIECE_SIZE > limit:
-            self._leave_large(message)
-            return
-        try:
-            complete = await self._gather(peer, message, directory, limit)
-            if not complete:
+        opened = None
+        if message.step is Step.ANNOUNCED:
+            keys = message.announcement.data_blocks
+            free = shutil.disk_usage(directory).free
+            if free < len(keys) * _ROOM_FOR_A_BLOCK:
+                reason = (
+                    f"its {len(keys)} blocks may be too large for a disk with {free} free bytes"
+                )
+                self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
                 return
-            await asyncio.to_thread(sync_file, directory / _SEALED_NAME)
-        except BadPiece as error:
-            # Damaged on our disk: fetched again at the next visit.
-            (directory / error.key.hex).unlink(missing_ok=True)
-            self._desk.inbox.record_step(message.number, Step.ANNOUNCED, str(error))
-        except BadMessage as error:
-            self._refuse(message, error.reason)
-        else:
-            self._desk.inbox.record_step(message.number, Step.FETCHED)
-            for key in keys:
-                (directory / key.hex).unlink(missing_ok=True)
+            asked = message.wanted or self._comes_from_known(message)
+            limit = None if asked else MAX_UNASKED
+            if limit is not None and len(keys) * PIECE_SIZE > limit:
+                self._leave_large(message)
+                return
+            found = await self._fetch(peer, message, directory, limit)
+            if found is None:
+                return
+            opened = found.opened
+        await self._open(peer, message, opened)
 
-    async def _gather(
+    async def _fetch(
         self, peer: Peer, message: ArrivingMessage, directory: Path, limit: int | None
-    ) -> bool:
-        """Fetch the blocks in turn; each is hashed and joined while the next one comes.
+    ) -> Here | None:
+        """Fetch the blocks; ``None`` if they are not all here and good, and why is recorded."""
+        announcement, passphrase = message.announcement, self._desk.passphrase
+        fetching = Fetching(
+            peer,
+            announcement,
+            directory,
+            watcher=self._desk.watcher,
+            limit=limit,
+            doubts=self._doubts,
+        )
 
-        ``False`` if one is missing or they are more than ``limit`` together; why is recorded.
-        """
-        keys, size = message.announcement.data_blocks, 0
-        joiner = Joiner(directory / _SEALED_NAME)
-        joining: asyncio.Task[None] | None = None
+        def opener(joined: JoinedPieces) -> OpenedSeal:
+            return open_seal(
+                joined, keyring=self._desk.keyring, passphrase=passphrase, directory=directory
+            )
+
+        for _ in range(_MAX_FETCHES):
+            match await fetching.bring(opener):
+                case TooLarge():
+                    self._leave_large(message)
+                    return None
+                case Missing(position):
+                    self._wait_for_blocks(message, position)
+                    return None
+                case Here(opened=None) as here:
+                    pieces = pieces_in(directory, announcement)
+                    if await asyncio.to_thread(fits, pieces, announcement.message_hash):
+                        await self._keep(message)
+                        return here
+                    bad = await asyncio.to_thread(damaged, pieces)
+                    if not bad:
+                        self._refuse(message, "its pieces together do not fit the MessageHash")
+                        return None
+                    # Damaged on our disk: these are fetched again.
+                    for error in bad:
+                        (directory / error.key.hex).unlink(missing_ok=True)
+                case here:
+                    return here
+        reason = "its blocks are damaged as soon as they are on this disk"
+        self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
+        return None
+
+    def _comes_from_known(self, message: ArrivingMessage) -> bool:
+        """Return whether a token shows that the sender was written to; else he is a stranger."""
+        fit = self._desk.bypass.fit(message.announcement)
+        return fit is not None and not fit.revoked
+
+    async def _keep(self, message: ArrivingMessage, reason: str = "") -> None:
+        """Record that all blocks are here, once they are on stable storage."""
+        pieces = pieces_in(self._directory(message), message.announcement)
+        step = Step.FETCHED
         try:
-            with self._desk.watcher.task(f"fetching a mail of {len(keys)} blocks") as report:
-                for position, key in enumerate(keys):
-                    path = directory / key.hex
-                    # The first that is missing ends the try: a list of thousands that nobody
-                    # ever stored must not cost a question for each, again and again.
-                    if not await self._fetch_block(peer, key, path):
-                        self._wait_for_blocks(message, position)
-                        return False
-                    size += path.stat().st_size
-                    if limit is not None and size > limit:
-                        self._leave_large(message)
-                        return False
-                    if joining is not None:
-                        await joining
-                    joining = asyncio.create_task(
-                        asyncio.to_thread(joiner.append, PieceFile(key, path))
-                    )
-                    report((position + 1) / len(keys))
-        finally:
-            if joining is not None:
-                await joining
-        joiner.finish(message.announcement.message_hash)
-        return True
+            await asyncio.to_thread(sync_files, *(piece.path for piece in pieces))
+        except FileNotFoundError as error:
+            step, reason = Step.ANNOUNCED, str(error)
+        self._desk.inbox.record_step(message.number, step, reason)
 
     def _leave_large(self, message: ArrivingMessage) -> None:
         """Let a large mail lie until the user asks for it."""
@@ -212,36 +236,14 @@ class Receiver:
         lifetime = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].max_age
         return self._desk.clock() - message.announcement.date >= lifetime
 
-    async def _fetch_block(self, peer: Peer, key: BlockKey, target: Path) -> bool:
-        """Fetch one block unless it is here; it gets its name when it is whole and proven."""
-        if await asyncio.to_thread(target.exists):
-            return True
-        partial = target.with_suffix(".part")
-        try:
-            with await asyncio.to_thread(partial.open, "wb") as file:
-                header = await peer.server.get_data(key, file.write)
-        except DamagedBlock as error:
-            self._doubts.append(str(error))
-            header = None
-        if header is None:
-            await asyncio.to_thread(partial.unlink)
-            return False
-        await asyncio.to_thread(partial.replace, target)
-        return True
-
     # What they say, and who says it.
 
-    async def _open(self, peer: Peer, message: ArrivingMessage) -> None:
-        desk, directory = self._desk, self._directory(message)
-        passphrase = desk.passphrase
+    async def _open(self, peer: Peer, message: ArrivingMessage, opened: OpenedSeal | None) -> None:
+        """Open, verify and file a message whose blocks are here, unless it is open already."""
+        desk = self._desk
         try:
-            opened = await asyncio.to_thread(
-                open_seal,
-                directory / _SEALED_NAME,
-                keyring=desk.keyring,
-                passphrase=passphrase,
-                directory=directory,
-            )
+            if opened is None:
+                opened = await self._open_pieces(message)
             letter = await asyncio.to_thread(open_letter, opened.zip_file)
             if desk.blocklist.holds(letter.header.sender):
                 self._refuse(message, f"its sender {letter.header.sender} is blocked")
@@ -249,16 +251,35 @@ class Receiver:
             check = await self._verify(peer, letter, opened)
             if check.key_missing and not self._outlived(message):
                 reason = f"the key of its sender {letter.header.sender} cannot be found"
-                desk.inbox.record_step(message.number, Step.FETCHED, reason)
+                await self._keep(message, reason)
                 return
             await self._file(peer, message, letter, opened, check)
+        except BadPiece as error:
+            desk.inbox.record_step(message.number, Step.ANNOUNCED, str(error))
         except (BadMessage, NotForUs) as error:
             self._refuse(message, str(error))
         except WrongPassphrase:
             raise
         except (ClientError, Undecided, OSError) as error:
             # This mail may be opened another day; the others must not wait for it.
-            desk.inbox.record_step(message.number, Step.FETCHED, str(error))
+            await self._keep(message, str(error))
+
+    async def _open_pieces(self, message: ArrivingMessage) -> OpenedSeal:
+        directory, passphrase = self._directory(message), self._desk.passphrase
+        pieces = pieces_in(directory, message.announcement)
+        if not await asyncio.to_thread(fits, pieces, message.announcement.message_hash):
+            bad = await asyncio.to_thread(damaged, pieces)
+            for error in bad:
+                (directory / error.key.hex).unlink(missing_ok=True)
+            raise bad[0] if bad else BadMessage("its pieces do not fit the MessageHash")
+        return await asyncio.to_thread(
+            open_seal,
+            JoinedPieces.of(pieces),
+            keyring=self._desk.keyring,
+            passphrase=passphrase,
+            directory=directory,
+            size=sum(piece.path.stat().st_size for piece in pieces if piece.path.exists()),
+        )
 
     async def _verify(
         self, peer: Peer, letter: OpenedLetter, opened: OpenedSeal
@@ -266,31 +287,54 @@ class Receiver:
         """Check the signature by the sender's key, sought where that tells nobody."""
         keyring, sender = self._desk.keyring, letter.header.sender
         lookup = KeyLookup(peer.server, self._desk.verifier, self._desk.clock())
-        brought = letter.key_files().get(sender)
-        if brought is not None:
-            lines = brought.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
-            await self._learn(await lookup.in_text(lines, sender))
+        brought, check = letter.key_files().get(sender), opened.check
+        held = self._desk.correspondents.newest(sender)
+        if brought is not None and (held is None or not _same_text(brought, held)):
+            await self._learn(await lookup.in_text(_lines(brought), sender))
+            check = None
+        elif held is not None and (check is None or check.key_missing):
+            await self._learn_key(held)
+            check = None
         proof = (opened.signature, opened.zip_file)
-        check = await asyncio.to_thread(keyring.verify_detached, *proof)
+        if check is None:
+            check = await asyncio.to_thread(keyring.verify_detached, *proof)
         if check.key_missing:
             await self._learn(await lookup.by_key_id(sender))
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
         self._doubts += lookup.doubts
+        if check.key_missing and letter.header.sender_transport is not None:
+            await self._ask_by_home_server(peer, sender, letter.header.sender_transport)
+            check = await asyncio.to_thread(keyring.verify_detached, *proof)
         if check.key_missing and await asyncio.to_thread(keyring.has, sender):
             # The sender's key is here, so the one that is missing is another's.
             return replace(check, key_missing=False, reason="it is not signed by its sender")
         return check
+
+    async def _ask_by_home_server(self, peer: Peer, sender: KeyId, transport: Transport) -> None:
+        """Seek a key where its owner says he lives; only our home server is seen there."""
+        library = ByHomeServer(peer, transport)
+        if not library.serves:
+            return
+        lookup = KeyLookup(library, self._desk.verifier, self._desk.clock())
+        try:
+            await self._learn(await lookup.by_key_id(sender))
+        except Unavailable as error:
+            self._doubts.append(f"{transport} was not asked for the key {sender}: {error}")
+        self._doubts += lookup.doubts
 
     async def _learn(self, found: FoundKey | None) -> None:
         """Keep a key that was found, but for our own."""
         if found is None or found.key_id == self._desk.settings.key_id:
             return
         self._desk.correspondents.remember(found)
-        armored = found.announcement.signed.armored_key.decode()
+        await self._learn_key(found.announcement)
+
+    async def _learn_key(self, announcement: KeyAnnouncement) -> None:
+        armored = announcement.signed.armored_key.decode()
         try:
             await asyncio.to_thread(self._desk.keyring.import_public, armored)
         except BadKey as error:
-            self._doubts.append(f"{found.key_id}: {error.reason}")
+            self._doubts.append(f"{announcement.user_id}: {error.reason}")
 
     # Where they are kept.
 
@@ -394,3 +438,12 @@ class Receiver:
         self._desk.inbox.record_step(message.number, Step.REFUSED, reason)
         self._refused.append(message.number)
         shutil.rmtree(self._directory(message), ignore_errors=True)
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Return the lines of a block from a file, whichever way they end."""
+    return text.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
+
+
+def _same_text(brought: bytes, held: KeyAnnouncement) -> bool:
+    return _lines(brought) == _lines(held.signed.message)

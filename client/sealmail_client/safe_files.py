@@ -2,10 +2,14 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 PRIVATE_DIRECTORY = 0o700
+_SYNC_EVERY = 64 * 1024 * 1024
 
 
 def make_private(directory: Path) -> Path:
@@ -50,6 +54,40 @@ def sync_files(*paths: Path) -> None:
             os.fsync(file.fileno())
     for directory in {path.parent for path in paths}:
         sync_directory(directory)
+
+
+class SyncedWriter:
+    """Writes to a file, and has what is there brought to the disk now and then, in a thread."""
+
+    def __init__(self, file: BinaryIO, thread: ThreadPoolExecutor) -> None:
+        self._file = file
+        self._thread = thread
+        self._unsynced = 0
+        self._syncing: Future[None] | None = None
+
+    def write(self, chunk: bytes) -> None:
+        """Write; a sync that is still at work is not waited for."""
+        self._file.write(chunk)
+        self._unsynced += len(chunk)
+        if self._unsynced >= _SYNC_EVERY and (self._syncing is None or self._syncing.done()):
+            self.require_synced()
+            self._unsynced = 0
+            self._file.flush()
+            self._syncing = self._thread.submit(os.fdatasync, self._file.fileno())
+
+    def require_synced(self) -> None:
+        """Raise what kept bytes from the disk: the system tells it only once."""
+        if self._syncing is not None:
+            self._syncing.result()
+
+
+@contextmanager
+def syncing(file: BinaryIO) -> Iterator[SyncedWriter]:
+    """Write a large file so that its last sync, which is the caller's, does not take long."""
+    with ThreadPoolExecutor(1) as thread:
+        writer = SyncedWriter(file, thread)
+        yield writer
+        writer.require_synced()
 
 
 def sync_directory(directory: Path) -> None:

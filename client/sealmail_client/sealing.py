@@ -1,25 +1,28 @@
 """A letter becomes sealed bytes in a file, and back.
 
 Sealed is: two bytes with the length of a signature, the detached signature, and the ZIP that it
-signs, together encrypted to the readers without naming them. The ZIP exists only as a stream.
+signs, together encrypted to the readers without naming them. The ZIP is written once, while it is
+signed, and sealed from there: what is sealed is what was signed, whatever becomes of the files.
 """
 
-import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from sealmail_client.cutting import CutMessage, cut
+from sealmail_client.cutting import PIECE_SIZE, CutMessage, Piece, cut
 from sealmail_client.errors import BadMessage, CannotSeal, SourceChanged
+from sealmail_client.gpg_process import GpgProcess
+from sealmail_client.gpg_status import SignatureCheck, judge_signature
+from sealmail_client.gpg_streams import Readable
 from sealmail_client.headers import Header, Place
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import Letter
 from sealmail_client.message_zip import MAX_SIGNATURE_BYTES, zip_chunks
-from sealmail_client.safe_files import create_private, sync_file
+from sealmail_client.safe_files import create_private, sync_file, syncing
 from sealmail_protocol.keys import KeyId
 
 # A file that changed three times in a row is being written to: trying on would not end.
@@ -29,10 +32,11 @@ _LENGTH_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class OpenedSeal:
-    """What was in a seal; nothing of it is verified yet."""
+    """What was in a seal, and what its signature is worth by the keys that were here then."""
 
     zip_file: Path
     signature: bytes = field(repr=False)
+    check: SignatureCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,56 +55,65 @@ def seal(
     passphrase: str | None,
     readers: Sequence[KeyId],
     target: Path,
-    copy: Path | None = None,
+    zip_file: Path,
+    found: Callable[[Piece], object] | None = None,
 ) -> SealedLetter:
     """Sign the letter, seal it to ``readers`` and cut the seal into pieces.
 
-    ``target``, and the ZIP itself in ``copy``, are whole and durable afterwards.
-    The ZIP is made twice, once to be signed and once to be sealed. If a file changed in
-    between, both are done again, and at last ``SourceChanged`` is raised.
+    The seal in ``target`` and the letter in ``zip_file`` are whole and durable afterwards, or
+    gone. ``found`` is told of each piece, in a thread, while the next is still being sealed.
+    If one of the letter's files changes while it is signed, that is done again, and at last
+    ``SourceChanged`` is raised.
     """
     _check_readers(letter.header, signer, readers)
-    unfinished = target.with_name(f".{target.name}.unfinished")
     try:
-        for attempt in range(1, MAX_TRIES + 1):
-            try:
-                signature, head = _sign(letter, keyring, signer, passphrase)
-                with _opened(copy) as kept:
-                    stream = _LetterStream(letter, head.prefix, kept)
-                    pieces = _encrypt_and_cut(stream, keyring, readers, unfinished)
-                if head.marks != _marks(letter) or head.digest != stream.digest():
-                    raise SourceChanged
-                break
-            except SourceChanged:
-                if attempt == MAX_TRIES:
-                    raise
-        unfinished.replace(target)
+        signature = _sign(letter, keyring, signer, passphrase, zip_file)
+        with ThreadPoolExecutor(1) as pool:
+            durable = pool.submit(sync_file, zip_file)
+            pieces = _encrypt_and_cut(signature, zip_file, keyring, readers, target, found)
+            sync_file(target)
+            durable.result()
     except BaseException:
-        unfinished.unlink(missing_ok=True)
-        if copy is not None:
-            copy.unlink(missing_ok=True)
+        for path in (target, zip_file):
+            path.unlink(missing_ok=True)
         raise
-    sync_file(target)
-    if copy is not None:
-        sync_file(copy)
     return SealedLetter(signature, pieces)
 
 
 def open_seal(
-    sealed: Path, *, keyring: Keyring, passphrase: str | None, directory: Path
+    sealed: Path | Readable,
+    *,
+    keyring: Keyring,
+    passphrase: str | None,
+    directory: Path,
+    size: int | None = None,
 ) -> OpenedSeal:
-    """Open a seal into ``message.zip`` in ``directory``, which belongs to this mail alone."""
-    zip_file = directory / "message.zip"
-    zip_file.unlink(missing_ok=True)
+    """Open a seal into ``message.zip`` in ``directory``, which belongs to this mail alone.
+
+    It may be a stream that still comes, of ``size`` bytes as far as that is known. What comes
+    out of it is checked against its signature at once.
+    """
+    zip_file, signature_file = directory / "message.zip", directory / "message.sig"
+    for path in (zip_file, signature_file):
+        path.unlink(missing_ok=True)
     try:
-        with create_private(zip_file) as target:
-            splitter = _Splitter(target)
-            keyring.decrypt_to(sealed, splitter.take, passphrase)
-            signature = splitter.signature()
+        with ExitStack() as stack:
+
+            def begin(signature: bytes) -> GpgProcess:
+                with create_private(signature_file) as file:
+                    file.write(signature)
+                return stack.enter_context(keyring.verifying(signature_file))
+
+            with create_private(zip_file) as target, syncing(target) as synced:
+                splitter = _Splitter(synced.write, begin)
+                keyring.decrypt_to(sealed, splitter.take, passphrase, size)
+                signature = splitter.signature()
+            return OpenedSeal(zip_file, signature, splitter.check())
     except BaseException:
         zip_file.unlink(missing_ok=True)
         raise
-    return OpenedSeal(zip_file, signature)
+    finally:
+        signature_file.unlink(missing_ok=True)
 
 
 def _check_readers(header: Header, signer: KeyId, readers: Sequence[KeyId]) -> None:
@@ -112,73 +125,65 @@ def _check_readers(header: Header, signer: KeyId, readers: Sequence[KeyId]) -> N
         raise CannotSeal("a copy for a Bcc recipient must not be sealed to anybody else")
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What stands before the ZIP in the seal, and what the ZIP was when it was signed."""
-
-    prefix: bytes = field(repr=False)
-    marks: tuple[tuple[int, int], ...]
-    digest: bytes
-
-
 def _sign(
-    letter: Letter, keyring: Keyring, signer: KeyId, passphrase: str | None
-) -> tuple[bytes, _Head]:
-    before = _marks(letter)
-    signed = _LetterStream(letter)
-    signature = keyring.sign_detached(signed, signer, passphrase)
-    if len(signature) > MAX_SIGNATURE_BYTES:
-        raise CannotSeal("the signature of this key is too long for a mail")
-    prefix = len(signature).to_bytes(_LENGTH_BYTES, "big") + signature
-    return signature, _Head(prefix, before, signed.digest())
+    letter: Letter, keyring: Keyring, signer: KeyId, passphrase: str | None, zip_file: Path
+) -> bytes:
+    """Write the letter's ZIP and return the signature over it, whatever its files were before."""
+    for _ in range(MAX_TRIES):
+        zip_file.unlink(missing_ok=True)
+        before = _marks(letter)
+        try:
+            with create_private(zip_file) as copy:
+                signature = keyring.sign_detached(_Packing(letter, copy), signer, passphrase)
+        except SourceChanged:
+            continue
+        if _marks(letter) != before:
+            continue
+        if len(signature) > MAX_SIGNATURE_BYTES:
+            raise CannotSeal("the signature of this key is too long for a mail")
+        return signature
+    raise SourceChanged
 
 
 def _encrypt_and_cut(
-    stream: "_LetterStream", keyring: Keyring, readers: Sequence[KeyId], target: Path
+    signature: bytes,
+    zip_file: Path,
+    keyring: Keyring,
+    readers: Sequence[KeyId],
+    target: Path,
+    found: Callable[[Piece], object] | None,
 ) -> CutMessage:
-    """Seal what ``stream`` gives; the pieces are hashed in a thread while gpg writes them."""
+    """Seal signature and ZIP; the pieces are hashed in a thread while gpg writes them."""
     target.unlink(missing_ok=True)
     written = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        cutting = pool.submit(cut, target, written=written)
+    with ThreadPoolExecutor(1) as pool, zip_file.open("rb") as packed:
+        cutting = pool.submit(cut, target, PIECE_SIZE, written, found)
         try:
-            keyring.encrypt(stream, target, readers)
+            keyring.encrypt(_Headed(signature, packed), target, readers)
         finally:
             written.set()
         return cutting.result()
 
 
-@contextmanager
-def _opened(copy: Path | None) -> Iterator[BinaryIO | None]:
-    """Open the file for a copy anew, if one is wanted."""
-    if copy is None:
-        yield None
-        return
-    copy.unlink(missing_ok=True)
-    with create_private(copy) as file:
-        yield file
+def _marks(letter: Letter) -> tuple[tuple[int, ...], ...]:
+    """Return what changes when somebody writes to one of the letter's files.
 
-
-def _marks(letter: Letter) -> tuple[tuple[int, int], ...]:
-    """Return what changes when somebody writes to one of the letter's files."""
+    The time of the last change of any kind is among it: no program can set that back.
+    """
     try:
         found = [path.stat() for path in letter.source_files]
     except OSError as error:
         raise CannotSeal(f"cannot read {error.filename}: {error.strerror}") from None
-    return tuple((one.st_size, one.st_mtime_ns) for one in found)
+    return tuple((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
 
 
-class _LetterStream:
-    """The letter's ZIP behind ``head``, as something to read from, and the digest of the ZIP.
+class _Packing:
+    """The letter's ZIP as something to read from, which is written to ``copy`` as it goes by."""
 
-    ``copy`` is given the ZIP as it goes by.
-    """
-
-    def __init__(self, letter: Letter, head: bytes = b"", copy: BinaryIO | None = None) -> None:
-        self._digest = hashlib.sha256()
+    def __init__(self, letter: Letter, copy: BinaryIO) -> None:
         self._copy = copy
-        self._chunks = self._digested(zip_chunks(letter))
-        self._ready = head
+        self._chunks = self._copied(zip_chunks(letter))
+        self._ready = b""
 
     def read(self, size: int, /) -> bytes:
         if not self._ready:
@@ -186,45 +191,67 @@ class _LetterStream:
         data, self._ready = self._ready[:size], self._ready[size:]
         return data
 
-    def digest(self) -> bytes:
-        """Return the digest of what was read, which must be all."""
-        return self._digest.digest()
-
-    def _digested(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _copied(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         for chunk in chunks:
-            self._digest.update(chunk)
-            if self._copy is not None:
-                self._copy.write(chunk)
+            self._copy.write(chunk)
             if chunk:
                 yield chunk
 
 
-class _Splitter:
-    """Takes opened bytes as they come: keeps the signature, and writes the ZIP to a file."""
+class _Headed:
+    """A signed file behind its signature, and that behind its length."""
 
-    def __init__(self, target: BinaryIO) -> None:
-        self._target = target
-        self._head: bytearray | None = bytearray()
+    def __init__(self, signature: bytes, packed: BinaryIO) -> None:
+        self._head = len(signature).to_bytes(_LENGTH_BYTES, "big") + signature
+        self._packed = packed
+
+    def read(self, size: int, /) -> bytes:
+        if self._head:
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        return self._packed.read(size)
+
+
+class _Splitter:
+    """Takes opened bytes as they come: the signature, then the ZIP, for a file and for gpg."""
+
+    def __init__(
+        self, write: Callable[[bytes], object], begin: Callable[[bytes], GpgProcess]
+    ) -> None:
+        self._write = write
+        self._begin = begin
+        self._verifying: GpgProcess | None = None
+        self._head = bytearray()
         self._signature = b""
 
     def take(self, chunk: bytes) -> None:
-        if self._head is None:
-            self._target.write(chunk)
-            return
-        self._head += chunk
+        if self._verifying is None:
+            self._head += chunk
+            chunk = self._behind_signature()
+        if self._verifying is not None:
+            self._write(chunk)
+            self._verifying.write(chunk)
+
+    def signature(self) -> bytes:
+        """Return the signature, once all is taken."""
+        if self._verifying is None:
+            raise BadMessage("it ends within its signature")
+        return self._signature
+
+    def check(self) -> SignatureCheck | None:
+        """Return what the signature is worth, once all is taken."""
+        return None if self._verifying is None else judge_signature(self._verifying.finish())
+
+    def _behind_signature(self) -> bytes:
+        """Return what stands behind the signature, if that is here."""
         if len(self._head) < _LENGTH_BYTES:
-            return
+            return b""
         length = int.from_bytes(self._head[:_LENGTH_BYTES], "big")
         if not 0 < length <= MAX_SIGNATURE_BYTES:
             raise BadMessage("it does not begin with a signature")
         zip_at = _LENGTH_BYTES + length
-        if len(self._head) >= zip_at:
-            self._signature = bytes(self._head[_LENGTH_BYTES:zip_at])
-            self._target.write(self._head[zip_at:])
-            self._head = None
-
-    def signature(self) -> bytes:
-        """Return the signature, once all is taken."""
-        if self._head is not None:
-            raise BadMessage("it ends within its signature")
-        return self._signature
+        if len(self._head) < zip_at:
+            return b""
+        self._signature = bytes(self._head[_LENGTH_BYTES:zip_at])
+        self._verifying = self._begin(self._signature)
+        return bytes(self._head[zip_at:])

@@ -14,6 +14,7 @@ from sealmail_client.data_blocks import DataBlocks, outdated
 from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
+from sealmail_client.early_blocks import EarlyBlocks
 from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.headers import Place
@@ -27,10 +28,13 @@ from sealmail_client.outbox import (
 from sealmail_client.paying import Payment, asked_by, payment_for, secrets_for
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
+from sealmail_client.proxying import NOT_SERVED, Proxy
 from sealmail_client.quotes import TooDear
 from sealmail_client.retrying import next_try
+from sealmail_client.settings import Delivery
 from sealmail_client.writing import SealedFiles, SealOrder
-from sealmail_pow import estimate
+from sealmail_net.errors import NetworkError
+from sealmail_pow import Difficulty, estimate
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement
@@ -40,6 +44,7 @@ from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 MAX_CLIMB = 12
 # Some hours of a compiled minter; a price above it is a wish to hear from nobody.
 MAX_HASHES = 2.0**36
+NO_DHT = "it is reached through the DHT only, which this version cannot"
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
 
@@ -75,6 +80,12 @@ class Sender:
     async def advance(self, number: int, *, hurry: bool = False) -> OutgoingMessage:
         """Bring one message as far as it can get now; what fails is noted with it."""
         self._desk.require_valid_key()
+        async with self._desk.servers.keeping_links():
+            await self._advance(number, hurry=hurry)
+            await self._file_copy(self._desk.outbox.one(number))
+        return self._desk.outbox.one(number)
+
+    async def _advance(self, number: int, *, hurry: bool) -> None:
         now = self._desk.clock()
         for stage, step in (
             (Stage.COMPOSED, self._seal),
@@ -95,9 +106,7 @@ class Sender:
             except (ClientError, OSError) as error:
                 for recipient in waiting:
                     self._note_trouble(number, recipient, str(error))
-                break
-        await self._file_copy(self._desk.outbox.one(number))
-        return self._desk.outbox.one(number)
+                return
 
     def _note_trouble(self, number: int, recipient: OutgoingRecipient, reason: str) -> None:
         again = next_try(recipient.tries + 1, self._desk.clock(), self._dice)
@@ -106,7 +115,7 @@ class Sender:
     # Sealing.
 
     async def _seal(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
-        del waiting  # It is one seal for all.
+        """Seal once for all; of a large mail, blocks leave as soon as they are sealed."""
         desk = self._desk
         readers = {one.key_id: self._announcement(one) for one in message.recipients}
         order = SealOrder.of(
@@ -119,10 +128,20 @@ class Sender:
             secrets_for(desk, readers, self._random_bytes),
             self._transports(message.draft.named_to(readers)),
         )
-        with desk.watcher.task("sealing"):
-            sealed = await asyncio.to_thread(
-                order.carry_out, self._files(message), desk.keyring, desk.passphrase
-            )
+        desk.outbox.record_resealing(message.number)
+        files = self._files(message)
+        early = EarlyBlocks(
+            desk, message.number, files.sealed, self._early_servers(message, waiting)
+        )
+        try:
+            with desk.watcher.task("sealing"):
+                sealed = await asyncio.to_thread(
+                    order.carry_out, files, desk.keyring, desk.passphrase, early.found
+                )
+            await early.finish()
+        except BaseException:
+            await early.abandon()
+            raise
         blocks = tuple(
             OutgoingBlock(position, piece.key, piece.size, None)
             for position, piece in enumerate(sealed.pieces)
@@ -130,6 +149,22 @@ class Sender:
         desk.outbox.record_sealed(
             message.number, order.date, sealed.message_hash, blocks, order.ack_keys
         )
+
+    def _early_servers(
+        self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]
+    ) -> list[ServerAddress]:
+        """Return where blocks may go before the seal is whole: to one who is written to now.
+
+        Nowhere, if the home server delivers: no other server is to see us.
+        """
+        if self._by_proxy(message):
+            return []
+        now = self._desk.clock()
+        for recipient in waiting:
+            if recipient.due(now):
+                servers = self._announcement(recipient).transport.servers
+                return self._dice.sample(servers, len(servers))
+        return []
 
     def _transports(self, named: Sequence[Addressee]) -> dict[KeyId, Transport]:
         held = {one.key_id: self._desk.correspondents.newest(one.key_id) for one in named}
@@ -184,7 +219,86 @@ class Sender:
 
     # Sending.
 
+    async def pay_demand(
+        self, message: OutgoingMessage, recipient: OutgoingRecipient, demand: Difficulty
+    ) -> None:
+        """Mint what a mailbox asked for a mail that came back; ``TooDear`` if that is greed."""
+        announcement, price = recipient.announcement, asked_by(self._announcement(recipient))
+        assert announcement is not None  # noqa: S101 - it left this machine
+        if demand.bits > price.bits + MAX_CLIMB:
+            raise TooDear(f"a stamp of {demand} is asked, far above the price of {price}")
+        payment = Payment(demand, announcement.token)
+        await self._pay(message, recipient, announcement.mailbox, payment, announcement.date)
+
+    def note_return(
+        self, number: int, recipient: OutgoingRecipient, reason: str, *, at_once: bool
+    ) -> None:
+        """Note why a mail came back, and when it is to leave again."""
+        if at_once:
+            now = self._desk.clock()
+            self._desk.outbox.record_trouble(number, recipient.key_id, reason, now)
+        else:
+            self._note_trouble(number, recipient, reason)
+
+    def _by_proxy(self, message: OutgoingMessage) -> bool:
+        """Return whether the home server is to deliver a message."""
+        held = message.after is not None and message.after > self._desk.clock()
+        return held or self._desk.settings.send is Delivery.PROXY
+
+    async def _send_by_proxy(
+        self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]
+    ) -> None:
+        for recipient in waiting:
+            if recipient.tries:
+                await Addressing(self._desk).refresh(recipient.key_id)
+        wanted = {one.key_id for one in waiting}
+
+        def left() -> list[OutgoingRecipient]:
+            stamped = self._desk.outbox.one(message.number).at(Stage.STAMPED)
+            return [one for one in stamped if one.key_id in wanted]
+
+        async def errand(peer: Peer) -> dict[KeyId, str]:
+            return await self._hand_to_proxy(message, left(), Proxy(self._desk, peer))
+
+        try:
+            troubles = await self._desk.servers.at_home(errand)
+        except NetworkError as error:
+            troubles = {one.key_id: str(error) for one in left()}
+        for recipient in waiting:
+            if recipient.key_id in troubles:
+                self._note_trouble(message.number, recipient, troubles[recipient.key_id])
+
+    async def _hand_to_proxy(
+        self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient], proxy: Proxy
+    ) -> dict[KeyId, str]:
+        """Give the home server the data once, and an announcement for each; return what failed."""
+        if not proxy.serves:
+            reason = f"{proxy.peer.server.address} does not deliver for its users"
+            return dict.fromkeys((one.key_id for one in waiting), reason)
+        after = message.after if message.after and message.after > self._desk.clock() else None
+        ways = {one.key_id: self._announcement(one).transport for one in waiting}
+        targets = [way for way in dict.fromkeys(ways.values()) if not way.entangled]
+        refused = await proxy.take_data(message.number, self._blocks(message), targets, after)
+        troubles: dict[KeyId, str] = {}
+        for recipient in waiting:
+            target = ways[recipient.key_id]
+            if target.entangled:
+                troubles[recipient.key_id] = NO_DHT
+                continue
+            announcement = await self._timely(message, recipient)
+            if target in refused or not await proxy.take_announcement(
+                message.number, recipient, announcement, target, after
+            ):
+                troubles[recipient.key_id] = NOT_SERVED.format(target=target)
+                continue
+            server = str(proxy.peer.server.address)
+            self._desk.outbox.record_queued(message.number, recipient.key_id, server)
+        return troubles
+
     async def _send(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
+        if self._by_proxy(message):
+            await self._send_by_proxy(message, waiting)
+            return
         for recipient in waiting:
             try:
                 if recipient.tries:
@@ -205,7 +319,7 @@ class Sender:
     ) -> list[str]:
         """Hand the message to one server of a group; return why none took it."""
         if not servers:
-            return ["it is reached through the DHT only, which this version cannot"]
+            return [NO_DHT]
 
         async def hand_over(peer: Peer) -> str | None:
             return await self._hand_over(message, recipient, peer)

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sealmail_client.connecting import CONNECTING_ROWS, DIRECTLY, Connecting, DnsUse
 from sealmail_client.throttle import MIN_KIB
@@ -14,6 +14,8 @@ from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport, normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
+
+E = TypeVar("E", bound=StrEnum)
 
 DEFAULT_MAILBOXES = ("0", "1", "2", "3")
 # Half a second of a compiled minter, half a minute of one in pure Python.
@@ -35,6 +37,13 @@ class Place(StrEnum):
 def auth_file_name(place: Place) -> str:
     """Return the name of the file with the key to the account at ``place``."""
     return "auth_key" if place is Place.HOME else f"auth_key_{place}"
+
+
+class Delivery(StrEnum):
+    """Who delivers what the user sends."""
+
+    DIRECT = "direct"  # this program, so that the home server need not know to whom
+    PROXY = "proxy"  # the home server, so that others see its network address alone
 
 
 class Locked(StrEnum):
@@ -74,6 +83,8 @@ class Settings:
     delay_minutes: int = 0  # mail is held back for a random time up to this
     pad_sizes: bool = False  # mail is filled up, so that its size tells less
     connecting: Connecting = DIRECTLY
+    send: Delivery = Delivery.DIRECT
+    acknowledge: Delivery = Delivery.PROXY  # where the home server does that
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
@@ -122,6 +133,8 @@ class Settings:
             "delay_minutes": str(self.delay_minutes),
             "pad_sizes": json.dumps(self.pad_sizes),
             **self.connecting.rows(),
+            "send": json.dumps(self.send),
+            "acknowledge": json.dumps(self.acknowledge),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
 
@@ -143,7 +156,7 @@ class Settings:
                 transport=Transport.parse(_text(rows, "transport")),
                 mailboxes=tuple(str(name) for name in rows["mailboxes"]),
                 price=Difficulty.parse(_text(rows, "price")),
-                passphrase=_lock(rows),
+                passphrase=_choice(rows, "passphrase", Locked),
                 allow_private_targets=_switch(rows, "allow_private_targets"),
                 old_transport=_transport(rows, "old_transport"),
                 pub_transport=_transport(rows, "pub_transport"),
@@ -151,6 +164,8 @@ class Settings:
                 delay_minutes=_number(rows, "delay_minutes"),
                 pad_sizes=_switch(rows, "pad_sizes"),
                 connecting=Connecting.from_rows(rows),
+                send=_choice(rows, "send", Delivery),
+                acknowledge=_choice(rows, "acknowledge", Delivery),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
@@ -183,7 +198,12 @@ def _name_pace_and_cover(rows: dict[str, Any]) -> None:
 def _name_the_ways_out(rows: dict[str, Any]) -> None:
     """Lead from version 3, where all was direct and DNS was not asked, to 4."""
     rows.update(tor_proxy="", i2p_proxy="", dns_server="", prefer="direct", dns=DnsUse.DIRECT)
-    rows.update(anonymous=False, exit_nodes=False, dnssec=False)
+    rows.update(anonymous=False, exit_nodes=False)
+
+
+def _name_who_delivers(rows: dict[str, Any]) -> None:
+    """Lead from a version where this program alone delivered to one with a choice."""
+    rows["send"], rows["acknowledge"] = Delivery.DIRECT, Delivery.PROXY
 
 
 # Step n leads from version n to n + 1.
@@ -191,6 +211,7 @@ _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_the_lock_and_places,
     _name_pace_and_cover,
     _name_the_ways_out,
+    _name_who_delivers,
 )
 SETTINGS_VERSION = len(_STEPS) + 1
 
@@ -216,12 +237,12 @@ def _number(rows: dict[str, Any], name: str) -> int:
     return value
 
 
-def _lock(rows: dict[str, Any]) -> Locked:
+def _choice(rows: dict[str, Any], name: str, kind: type[E]) -> E:
     try:
-        return Locked(_text(rows, "passphrase"))
+        return kind(_text(rows, name))
     except ValueError:
-        choices = ", ".join(Locked)
-        raise ValueError(f"passphrase is none of {choices}") from None
+        choices = ", ".join(kind)
+        raise ValueError(f"{name} is none of {choices}") from None
 
 
 def _transport(rows: dict[str, Any], name: str) -> Transport | None:

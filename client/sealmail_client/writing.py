@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sealmail_client.ack_files import AckSecret, GivenSecret
-from sealmail_client.cutting import CutMessage
+from sealmail_client.cutting import CutMessage, Piece
 from sealmail_client.drafts import Draft
 from sealmail_client.headers import Header, Recipient
 from sealmail_client.keyring import Keyring
@@ -100,9 +100,16 @@ class SealOrder:
         return {key_id: acknowledgment_key(ack) for key_id, ack in self.secrets.items()}
 
     def carry_out(
-        self, files: SealedFiles, keyring: Keyring, passphrase: str | None
+        self,
+        files: SealedFiles,
+        keyring: Keyring,
+        passphrase: str | None,
+        found: Callable[[Piece], object] | None = None,
     ) -> CutMessage:
-        """Write, sign and seal; what an earlier try left in ``files`` is replaced."""
+        """Write, sign and seal; what an earlier try left in ``files`` is replaced.
+
+        ``found`` is told of each piece as soon as it is sealed.
+        """
         for announcement in self.announcements.values():
             keyring.import_public(announcement.signed.armored_key.decode())
         files.remove()
@@ -116,7 +123,8 @@ class SealOrder:
             passphrase=passphrase,
             readers=tuple(self.announcements),
             target=files.sealed,
-            copy=files.zip_file,
+            zip_file=files.zip_file,
+            found=found,
         )
         write_private(files.signature, sealed.signature)
         shutil.rmtree(files.unpacked, ignore_errors=True)

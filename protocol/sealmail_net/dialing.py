@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 class DialSettings:
     """Whom we dial, on which ways, and how long we wait; the deadlines are in seconds.
 
+    ``source`` is the address of this machine to dial from; otherwise the system chooses.
     Whoever dials often keeps one value: the threads of its proxies are bounded together.
     """
 
@@ -43,6 +44,7 @@ class DialSettings:
     # A circuit to a hidden service takes several round trips around the world to build.
     proxy_deadline: float = 60.0
     proxies: Proxies = field(default_factory=Proxies)
+    source: str | None = None
 
 
 async def dial(
@@ -116,7 +118,10 @@ async def _connect_to(
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(settings.connect_deadline):
         _, link = await loop.create_connection(
-            lambda: _new_link(address, settings), str(target), address.port
+            lambda: _new_link(address, settings),
+            str(target),
+            address.port,
+            local_addr=(settings.source, 0) if settings.source else None,
         )
     return link
 

@@ -175,7 +175,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         finally:
             self.idle_seconds = usual
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Send bytes; follow it by ``drain``, which also tells whether the link still stands."""
         if self._transport is not None and not self._gone.is_set():
             self._transport.write(data)
@@ -226,6 +226,10 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self.peer_certificate = tls.getpeercert(binary_form=True)
         secured.set_write_buffer_limits(MAX_UNSENT)
         self.conversation.tls_started()
+
+    async def wait_gone(self) -> None:
+        """Return when the connection is gone, whoever ended it."""
+        await self._gone.wait()
 
     @property
     def stands(self) -> bool:

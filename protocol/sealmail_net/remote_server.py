@@ -18,6 +18,7 @@ from sealmail_net.errors import (
     Unavailable,
 )
 from sealmail_net.link import ServerLink
+from sealmail_net.pipeline import Pipeline
 from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
@@ -26,6 +27,7 @@ from sealmail_protocol.bodies import (
     BodyEvent,
     DataChunk,
     DataStarted,
+    Room,
     TextBody,
 )
 from sealmail_protocol.commands import (
@@ -61,10 +63,12 @@ from sealmail_protocol.replies import (
 _log = logging.getLogger(__name__)
 
 GetCommand = GetServer | GetEntangled | GetProxy | GetDhtValue
+# Bytes that are sent; a part of a block need not be copied out of it.
+Chunk = bytes | memoryview
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
 Sink = Callable[[bytes], object]
 # The bytes of a data block, at hand or read while they go.
-Chunks = Iterable[bytes] | AsyncIterable[bytes]
+Chunks = Iterable[Chunk] | AsyncIterable[Chunk]
 
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
@@ -107,6 +111,10 @@ class RemoteServer:
             await self.quit()
         else:
             await self.hang_up()
+
+    def bound_answers(self, room: Room) -> None:
+        """Keep no more of an answer to a GET than there is room for, else ``BadAnswer``."""
+        self._link.conversation.room = room
 
     async def login(self, userid: str, auth_key: str) -> bool:
         """Log in; ``False`` if the server knows no such account."""
@@ -248,6 +256,19 @@ class RemoteServer:
         """Return whether the connection is open, as far as is known here."""
         return self._link.stands
 
+    @asynccontextmanager
+    async def pipeline(self, window: int) -> AsyncIterator[Pipeline]:
+        """Have the connection for commands of which up to ``window`` are in flight at once.
+
+        Whatever is owed when the context ends is given up, and the connection with it.
+        """
+        async with self._turn:
+            pipeline = Pipeline(self.address, self._link, window)
+            try:
+                yield pipeline
+            finally:
+                await pipeline.close()
+
     async def hang_up(self) -> None:
         """Cut the connection."""
         await self._link.hang_up()
@@ -333,7 +354,7 @@ def _check_lines(lines: Sequence[str]) -> None:
             raise ValueError(f"not a line of a block: {line[:60]!r}")
 
 
-async def _each(chunks: Chunks) -> AsyncIterator[bytes]:
+async def _each(chunks: Chunks) -> AsyncIterator[Chunk]:
     if isinstance(chunks, AsyncIterable):
         async for chunk in chunks:
             yield chunk
@@ -342,7 +363,7 @@ async def _each(chunks: Chunks) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[bytes]:
+async def _of_size(chunks: Chunks, size: int) -> AsyncIterator[Chunk]:
     """Pass chunks on; ``ValueError`` before a byte too many, or at the end if some miss."""
     left = size
     async for chunk in _each(chunks):

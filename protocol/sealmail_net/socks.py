@@ -75,7 +75,8 @@ class Proxies:
             username=_USER,
             password=self._password(address),
         )
-        raw.settimeout(deadline)
+        # A little longer than we wait: until then the thread is woken by closing its socket.
+        raw.settimeout(deadline + 1)
         return raw
 
     def _password(self, address: ServerAddress) -> str:

@@ -1,13 +1,11 @@
 """Asking DNS for TXT records, by dnspython: over UDP, over TCP what is truncated there."""
 
 import asyncio
-import ipaddress
 from dataclasses import dataclass
 from typing import Protocol
 
 import dns.asyncresolver
 import dns.exception
-import dns.flags
 import dns.name
 import dns.rdatatype
 import dns.resolver
@@ -38,14 +36,10 @@ class LookupFailed(NetworkError):
 
 @dataclass(frozen=True, slots=True)
 class TxtAnswer:
-    """The texts under a name, none if there is no record, and for how many seconds they count.
-
-    ``validated``: a resolver that we trust for it has checked the signatures of the zone.
-    """
+    """The texts under a name, none if there is no record, and for how many seconds they count."""
 
     texts: tuple[str, ...] = ()
     lifetime: int = SHORTEST_LIFE
-    validated: bool = False
 
 
 class TxtSource(Protocol):
@@ -58,22 +52,14 @@ class TxtSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TxtResolver:
-    """Asks the resolver at an IP address, without one those of the system.
-
-    ``dnssec``: its word that an answer is validated is taken, which is safe on loopback only,
-    as everybody on the way could say it.
-    """
+    """Asks the resolver at an IP address, without one those of the system."""
 
     server: ServerAddress | None = None
-    dnssec: bool = False
     deadline: float = DEADLINE
 
     def __post_init__(self) -> None:
-        literal = None if self.server is None else self.server.literal
-        if self.server is not None and literal is None:
+        if self.server is not None and self.server.literal is None:
             raise ValueError(f"{self.server}: a resolver is named by its IP address")
-        if self.dnssec and not _is_loopback(literal):
-            raise ValueError("for DNSSEC name a validating resolver on this machine")
 
     async def ask(self, name: str) -> TxtAnswer:
         """Return the texts under ``name``; ``LookupFailed`` if no resolver can tell."""
@@ -92,9 +78,8 @@ class TxtResolver:
         except (dns.exception.DNSException, OSError, TimeoutError, ValueError) as error:
             raise LookupFailed(name, _reason(error)) from error
         records = () if answer.rrset is None else answer.rrset
-        validated = self.dnssec and bool(answer.response.flags & dns.flags.AD)
         texts = record_texts(record.strings for record in records)
-        return TxtAnswer(texts, _bounded(answer.chaining_result.minimum_ttl), validated)
+        return TxtAnswer(texts, _bounded(answer.chaining_result.minimum_ttl))
 
     def _resolver(self) -> dns.asyncresolver.Resolver:
         resolver = dns.asyncresolver.Resolver(configure=self.server is None)
@@ -104,12 +89,7 @@ class TxtResolver:
         resolver.lifetime = self.deadline
         resolver.timeout = self.deadline / 2
         resolver.use_edns(0, 0, _UDP_PAYLOAD)
-        resolver.flags = dns.flags.RD | (dns.flags.AD if self.dnssec else 0)
         return resolver
-
-
-def _is_loopback(address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:
-    return address is not None and address.is_loopback
 
 
 def _negative_life(error: dns.resolver.NXDOMAIN) -> int:

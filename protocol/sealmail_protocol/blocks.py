@@ -124,11 +124,12 @@ class MessageAnnouncement:
     data_blocks: tuple[BlockKey, ...]
     message_hash: BlockKey
     token: BypassToken | None
+    # The stamped bytes, which a bypass token signs as well; asked for several times.
+    challenge: bytes = field(init=False, repr=False, compare=False)
 
-    @property
-    def challenge(self) -> bytes:
-        """Return the stamped bytes, which a bypass token signs as well."""
-        return message_challenge(self.recipient, self.message_hash, self.date, self.data_blocks)
+    def __post_init__(self) -> None:
+        stamped = message_challenge(self.recipient, self.message_hash, self.date, self.data_blocks)
+        object.__setattr__(self, "challenge", stamped)
 
     @property
     def own_key(self) -> BlockKey:

@@ -22,6 +22,8 @@ _DATA = re.compile(rb"data: ([1-9][0-9]{0,18})", re.IGNORECASE)
 _POST_TO_ROOM = 64 * 1024
 # Bytes of data handed on at once: enough to be cheap, little enough to keep memory flat.
 _CHUNK = 128 * 1024
+_END = b"endblock"
+_END_LENGTH = len(_END)
 # What a line costs in memory beside its bytes: short ones cost many times what they carry.
 _LINE_COST = 64
 # Lines of a block are longer than this on average, a separator and a blank line here and there.
@@ -113,11 +115,28 @@ class BodyReader:
         """Return the next event of this body, or ``None`` when more bytes are needed."""
         if self._data_left is not None:
             return self._next_chunk(buffer)
-        while (line := buffer.take_line()) is not None:
-            event = self.take_line(line)
+        while True:
+            if lines := buffer.peek_lines():
+                taken, event = self._take_lines(lines)
+                buffer.skip(taken)
+            else:
+                # Longer than one look, or not whole yet.
+                line = buffer.take_line()
+                if line is None:
+                    return None
+                event = self.take_line(line)
             if event is not None:
                 return event
-        return None
+
+    def _take_lines(self, lines: list[bytes]) -> tuple[int, BodyEvent | None]:
+        """Take lines up to the next event; return how many bytes of them were taken."""
+        taken = 0
+        for line in lines:
+            taken += len(line) + 2
+            event = self.take_line(line)
+            if event is not None:
+                return taken, event
+        return taken, None
 
     def take_line(self, line: bytes) -> BodyEvent | None:
         """Take one line of the body; used for a first line that was read to know what comes."""
@@ -126,7 +145,7 @@ class BodyReader:
             raise ProtocolError(f"a text body of more than {self._hard_limit} bytes")
         if len(self._lines) * _MEAN_LINE > self._hard_limit:
             raise ProtocolError("a text body of too many short lines")
-        if line.lower() == b"endblock":
+        if len(line) == _END_LENGTH and line.lower() == _END:
             return self._end_of_text()
         if not self._padding.keeps(line):
             return None

@@ -31,4 +31,4 @@ def data_digest(header: DataHeader, key: BlockKey) -> bytes:
 
 def text_size(block: TextBlock) -> int:
     """Return the size that the limits of the policy table count."""
-    return len(join_lines(block.lines))
+    return sum(len(line) + 2 if line.isascii() else len(line.encode()) + 2 for line in block.lines)

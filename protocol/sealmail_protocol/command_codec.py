@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 
-from sealmail_protocol.addresses import Transport
+from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.commands import (
     AddLogin,
@@ -25,6 +25,7 @@ from sealmail_protocol.commands import (
     PartnerList,
     PartnerPair,
     PartnerQueued,
+    PartnerSync,
     Ping,
     Quit,
     Replicate,
@@ -247,9 +248,10 @@ def _partner_list(words: list[str]) -> PartnerList:
 
 
 def _partner_pair(words: list[str]) -> PartnerPair:
-    _count(words, 3)
+    _count(words, 4)
     secret = _matching(_SECRET, words[0], "a pairing secret")
-    return PartnerPair(secret, _digest(words[1]), _auth_key(words[2]))
+    address = ServerAddress.parse(words[3])
+    return PartnerPair(secret, _digest(words[1]), _auth_key(words[2]), address)
 
 
 _PARSERS: dict[str, Callable[[list[str]], Command]] = {
@@ -282,4 +284,5 @@ _PARSERS: dict[str, Callable[[list[str]], Command]] = {
     "PARTNER QUEUED": _partner_queued,
     "PARTNER LIST": _partner_list,
     "PARTNER PAIR": _partner_pair,
+    "PARTNER SYNC": _bare(PartnerSync),
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sealmail_protocol.addresses import Transport
+from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import BlockKey
@@ -254,7 +254,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class PartnerDrop:
-    """``PARTNER DROP mailbox-key digest date``: the tombstone of a dropped entry."""
+    """``PARTNER DROP mailbox-key digest date``: the tombstone of a dropped entry, kept until."""
 
     key: BlockKey
     digest: bytes
@@ -299,20 +299,30 @@ class PartnerList:
 
 @dataclass(frozen=True, slots=True)
 class PartnerPair:
-    """``PARTNER PAIR secret pin authkey``: the second half of a pairing."""
+    """``PARTNER PAIR secret pin authkey host:port``: the second half of a pairing."""
 
     secret: str = field(repr=False)
     pin: bytes
     auth_key: str = field(repr=False)
+    address: ServerAddress
 
     def __str__(self) -> str:
-        return f"PARTNER PAIR {self.secret} {self.pin.hex()} {self.auth_key}"
+        return f"PARTNER PAIR {self.secret} {self.pin.hex()} {self.auth_key} {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartnerSync:
+    """``PARTNER SYNC``: the partner is to look for what we lack, and send it."""
+
+    def __str__(self) -> str:
+        return "PARTNER SYNC"
 
 
 PlainCommand = (
     StartTls | Quit | Ping | SelfTest | Capabilities | Login | GetServer | GetEntangled | GetProxy
     | DnsTxt | Shutdown | AddLogin | RmLogin | RepLogin | GenLogin | AskVerdict | AskQueue | Drop
-    | PartnerDrop | PartnerAccount | PartnerList | PartnerPair | GetDhtValue
+    | PartnerDrop | PartnerAccount | PartnerList | PartnerPair | PartnerSync
+    | GetDhtValue
 )  # fmt: skip
 BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | StoreDhtValue
 Command = PlainCommand | BodyCommand

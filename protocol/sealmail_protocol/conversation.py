@@ -174,13 +174,17 @@ class ServerConversation(_Side[ServerEvent]):
 
 
 class ClientConversation(_Side[ClientEvent]):
-    """The client's side: commands out, answers in, in the order of the commands."""
+    """The client's side: commands out, answers in, in the order of the commands.
+
+    ``room``, where it is set, bounds the large answers to a GET that are kept.
+    """
 
     def __init__(self, *, encrypted: bool = False) -> None:
         super().__init__(encrypted=encrypted)
         self._expected: deque[_Answer] = deque([_banner])
         self._listing: list[str] | None = None
         self._listed = 0
+        self.room: Room | None = None
 
     @property
     def waiting(self) -> int:
@@ -250,7 +254,7 @@ class ClientConversation(_Side[ClientEvent]):
         return reply
 
     def _first_block_line(self, line: bytes) -> BodyEvent | None:
-        body = BodyReader(answer=True)
+        body = BodyReader(answer=True, room=self.room)
         event = body.take_line(line)
         if not isinstance(event, BODY_ENDS):
             self._body = body

@@ -6,6 +6,7 @@ docs/formats.md §2.1. What a field means is decided in ``block_codec``.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from sealmail_protocol.errors import InvalidBlock, Refusal
 
@@ -15,6 +16,9 @@ MAX_LINE = 16_384
 SIGNED_BEGIN = "-----BEGIN PGP SIGNED MESSAGE-----"
 SIGNATURE_BEGIN = "-----BEGIN PGP SIGNATURE-----"
 SIGNATURE_END = "-----END PGP SIGNATURE-----"
+
+_SIGNED_BEGIN = SIGNED_BEGIN.encode()
+_SIGNATURE_END = SIGNATURE_END.encode()
 
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63}): (\S(?:.*\S)?)")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
@@ -36,6 +40,9 @@ FORBIDDEN_FIELDS = {
 }
 # Lines that mark the wire's structure, never a block's content.
 _MARKERS = frozenset({"endblock", "nextmessage", "nextclaim"})
+# What lines joined by line feeds hold, in lower case, if one is a marker or has such a name.
+_SUSPECT = (*(f"\n{word}\n" for word in _MARKERS), *(f"\n{name}:" for name in FORBIDDEN_FIELDS))
+_CONTROL_BUT_FEED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class PaddingFilter:
@@ -46,16 +53,31 @@ class PaddingFilter:
 
     def keeps(self, line: bytes) -> bool:
         """Return whether ``line``, the next one of the body, belongs to the block."""
-        if line == SIGNED_BEGIN.encode():
+        if line == _SIGNED_BEGIN:
             self._signed = True
-        elif line == SIGNATURE_END.encode():
+        elif line == _SIGNATURE_END:
             self._signed = False
-        return self._signed or line[:9].lower() != b"padding: "
+        return self._signed or line[:1] not in b"pP" or line[:9].lower() != b"padding: "
 
 
 def decode_lines(lines: Iterable[bytes]) -> tuple[str, ...]:
     """Return the lines as text, or refuse what no block may hold on any line."""
-    return tuple(_decode_line(line) for line in lines)
+    raw = tuple(lines)
+    # All at once, since nearly every block is as it should be.
+    try:
+        text = b"\n".join(raw).decode()
+    except UnicodeDecodeError:
+        return tuple(map(_decode_line, raw))
+    framed = f"\n{text}\n".lower()
+    found = tuple(text.split("\n"))
+    fit = (
+        # A line feed inside a line makes two of it, and no lines would make one.
+        len(found) == len(raw)
+        and max(map(len, raw)) <= MAX_LINE
+        and not _CONTROL_BUT_FEED.search(text)
+        and not any(trace in framed for trace in _SUSPECT)
+    )
+    return found if fit else tuple(map(_decode_line, raw))
 
 
 def split_lines(body: bytes) -> tuple[str, ...]:
@@ -107,21 +129,24 @@ class Fields:
     @classmethod
     def parse(cls, lines: Iterable[str]) -> "Fields":
         """Read ``Name: value`` lines; anything else is refused, blank lines too."""
-        return cls(tuple(_parse_field(line) for line in lines))
+        return cls(tuple(map(_parse_field, lines)))
 
     def one(self, name: str) -> str:
         """Return the value of a field that must be there exactly once."""
-        value = self.optional(name)
-        if value is None:
+        values = self._values.get(name.lower(), ())
+        if not values:
             raise InvalidBlock(Refusal.FORM, f"no {name} line")
-        return value
+        return values[0] if len(values) == 1 else self._only(name)
 
     def optional(self, name: str) -> str | None:
         """Return the value of a field that may be there once."""
-        values = self.every(name)
-        if len(values) > 1:
-            raise InvalidBlock(Refusal.FORM, f"more than one {name} line")
-        return values[0] if values else None
+        values = self._values.get(name.lower(), ())
+        if not values:
+            return None
+        return values[0] if len(values) == 1 else self._only(name)
+
+    def _only(self, name: str) -> NoReturn:
+        raise InvalidBlock(Refusal.FORM, f"more than one {name} line")
 
     def every(self, name: str) -> tuple[str, ...]:
         """Return the values of a field that may be repeated, in order."""
@@ -152,5 +177,4 @@ def _parse_field(line: str) -> tuple[str, str]:
     match = _FIELD.fullmatch(line)
     if not match:
         raise InvalidBlock(Refusal.FORM, f"not a 'Name: value' line: {line[:60]!r}")
-    name, value = match.groups()
-    return name, value
+    return match[1], match[2]

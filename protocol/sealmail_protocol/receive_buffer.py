@@ -3,6 +3,9 @@
 from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.fields import MAX_LINE
 
+# Lines seen at once: most blocks are shorter, and what is seen and not taken costs little.
+_PEEK = 4096
+
 
 class ReceiveBuffer:
     """Takes bytes at one end, gives lines and counted bytes at the other, each once."""
@@ -42,6 +45,21 @@ class ReceiveBuffer:
         line = bytes(self._bytes[self._start : end])
         self._start = self._searched = end + 2
         return line
+
+    def peek_lines(self) -> list[bytes]:
+        """Return lines that are complete, without their CRLF; a few kilobytes at most.
+
+        ``skip`` takes them, or some. None may be returned though there is a long one.
+        """
+        end = self._bytes.rfind(b"\r\n", self._start, self._start + _PEEK)
+        if end < 0:
+            return []
+        return bytes(memoryview(self._bytes)[self._start : end]).split(b"\r\n")
+
+    def skip(self, count: int) -> None:
+        """Take ``count`` bytes that were seen before."""
+        self._start += count
+        self._searched = self._start
 
     def take_up_to(self, count: int) -> bytes:
         """Return at most ``count`` bytes, as many as there are."""

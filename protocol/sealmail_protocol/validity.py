@@ -20,8 +20,9 @@ def check_text_block(
     policy = BLOCK_POLICY[block.type]
     if text_size(block) > policy.size:
         raise InvalidBlock(Refusal.SIZE, f"more than {policy.size} bytes")
-    if block.own_key is not None and block.own_key != key:
-        raise InvalidBlock(Refusal.KEY, f"its content belongs under {block.own_key}")
+    own_key = block.own_key
+    if own_key is not None and own_key != key:
+        raise InvalidBlock(Refusal.KEY, f"its content belongs under {own_key}")
     check_date(block, now, max_future)
     bits = stamp_bits(block)
     check_stamp(bits, len(block.stamp.nonces), policy.server_stamp)

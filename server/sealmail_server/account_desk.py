@@ -1,11 +1,12 @@
 """Where accounts are made, changed and used: one desk for the wire, the operator and init."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
 from sealmail_server import accounts
 from sealmail_server.accounts import AccountState, new_auth_key
+from sealmail_server.partnership import Partnership, is_shared
 from sealmail_server.visitor import Visitor
 from sealmail_store import Account, BlockStore, StoreError, WriteView
 from sealmail_verify import Undecided
@@ -36,11 +37,13 @@ class AccountDesk:
         clock: Callable[[], datetime],
         judge_waiting: Callable[[str], Awaitable[object]] = _nobody_waits,
         end_logins: Callable[[bytes], None] = _nobody_is_here,
+        partnership: Partnership | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._judge_waiting = judge_waiting
         self._end_logins = end_logins
+        self._partnership = partnership or Partnership()
 
     async def log_in(self, userid: str, auth_key: str) -> Visitor | None:
         """Return who has logged in, or ``None``."""
@@ -62,11 +65,16 @@ class AccountDesk:
                 "an account was made with a chosen auth key of fewer than %d characters",
                 accounts.SHORT_AUTH_KEY,
             )
-        account = await self._store.write(
-            lambda view: accounts.add_account(view, auth_key, userid, now)
-        )
+
+        def add(view: WriteView) -> Account:
+            account = accounts.add_account(view, auth_key, userid, now)
+            self._partnership.tell_account(view, account, now, auth_key)
+            return account
+
+        account = await self._store.write(add)
         if account.userid:
             await self._judge(account.userid)
+        await self._told((account,))
         return account
 
     async def generate(self, count: int) -> tuple[str, ...]:
@@ -74,24 +82,40 @@ class AccountDesk:
         now = self._clock()
         keys = tuple(new_auth_key() for _ in range(count))
 
-        def add_all(view: WriteView) -> None:
+        def add_all(view: WriteView) -> list[Account]:
+            made = []
             for key in keys:
-                accounts.add_account(view, key, None, now)
+                made.append(accounts.add_account(view, key, None, now))
+                self._partnership.tell_account(view, made[-1], now, key)
+            return made
 
-        await self._store.write(add_all)
+        await self._told(await self._store.write(add_all))
         return keys
 
     async def remove(self, auth_key_hashes: Iterable[bytes]) -> tuple[Account, ...]:
         """Disable auth keys for good, and end the sessions that were opened with them."""
-        now, hashes = self._clock(), tuple(auth_key_hashes)
+        return await self._disable(dict.fromkeys(auth_key_hashes, ""))
+
+    async def remove_key(self, auth_key: str) -> tuple[Account, ...]:
+        """Disable an auth key that is known itself, so that an original partner can be told."""
+        return await self._disable({accounts.hash_auth_key(auth_key): auth_key})
+
+    async def _disable(self, auth_keys: Mapping[bytes, str]) -> tuple[Account, ...]:
+        now = self._clock()
 
         def disable_all(view: WriteView) -> tuple[Account, ...]:
-            found = (accounts.disable_account(view, each, now) for each in hashes)
-            return tuple(account for account in found if account is not None)
+            removed = []
+            for auth_key_hash, auth_key in auth_keys.items():
+                account = accounts.disable_account(view, auth_key_hash, now)
+                if account is not None:
+                    self._partnership.tell_account(view, account, now, auth_key)
+                    removed.append(account)
+            return tuple(removed)
 
         removed = await self._store.write(disable_all)
         for account in removed:
             self._end_logins(account.auth_key_hash)
+        await self._told(removed)
         return removed
 
     async def judge_all_waiting(self) -> None:
@@ -110,11 +134,26 @@ class AccountDesk:
         if record is None:
             _log.warning("the partner sent an account for %s, which is not taken", userid)
             return
+        await self.merge(record)
+
+    async def merge(self, record: Account) -> None:
+        """Merge a record of the partner's; who is logged in by a key that changed hands goes."""
+        if not is_shared(record):
+            _log.warning("the partner sent an account for %s, which is not taken", record.userid)
+            return
+        before = await self._store.read(lambda view: view.account(record.auth_key_hash))
         changed = await self._store.write(lambda view: accounts.merge_account(view, record))
-        if changed and record.state == AccountState.DISABLED:
+        if not changed:
+            return
+        changed_hands = before is not None and before.userid not in (None, record.userid)
+        if changed_hands or record.state == AccountState.DISABLED:
             self._end_logins(record.auth_key_hash)
-        elif changed and record.userid:
+        if record.userid and record.state == AccountState.CONFIRMED:
             await self._judge(record.userid)
+
+    async def _told(self, changed: Collection[Account]) -> None:
+        self._partnership.wake()
+        await self._partnership.has_all([each.auth_key_hash for each in changed])
 
     async def _judge(self, userid: str) -> None:
         try:

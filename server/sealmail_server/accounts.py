@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from sealmail_protocol.commands import ADMINISTRATOR, REPLICATION
 from sealmail_protocol.policy import Role
+from sealmail_server.partnership import is_stale_offer
 from sealmail_server.visitor import Visitor
 from sealmail_store import Account, ReadView, WriteView
 
@@ -153,7 +154,7 @@ def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visito
     """Return who has logged in, or ``None``; a first login binds an undefined key."""
     name = userid.upper()
     account = view.account(hash_auth_key(auth_key))
-    if account is None:
+    if account is None or is_stale_offer(view, account.auth_key_hash, now):
         return None
     account = _lapsed(account, now)
     if account.state == AccountState.UNDEFINED and _may_bind(view, name):
@@ -170,22 +171,28 @@ def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visito
     )
 
 
-def confirm(view: WriteView, visitor: Visitor, announced: datetime, now: datetime) -> bool:
-    """Confirm a provisional binding by its user's key-announcement dated ``announced``."""
+def confirm(
+    view: WriteView, visitor: Visitor, announced: datetime, now: datetime
+) -> Account | None:
+    """Confirm a provisional binding by its user's key-announcement dated ``announced``.
+
+    Return the account if that is what has happened.
+    """
     account = view.account(visitor.account) if visitor.account else None
     if account is None or account.state != AccountState.PROVISIONAL:
-        return False
+        return None
     # The connection may be older than the binding: the key may be another userid's by now.
     if account.userid != visitor.userid or _lapsed(account, now) != account:
-        return False
+        return None
     # Once the user has a key that was proven, announcements are his, and anybody may copy them.
     if is_user(view, account.userid or ""):
-        return False
+        return None
     # An older announcement is public: anybody could replay it to take the userid over.
     if announced < account.changed.replace(microsecond=0):
-        return False
-    view.put_account(replace(account, state=AccountState.CONFIRMED, changed=now))
-    return True
+        return None
+    confirmed = replace(account, state=AccountState.CONFIRMED, changed=now)
+    view.put_account(confirmed)
+    return confirmed
 
 
 def _rank(account: Account) -> tuple[int, bool, str, datetime, datetime]:

@@ -37,6 +37,7 @@ from sealmail_server.mailboxes import (
     terms_in_force,
     used_nonces,
 )
+from sealmail_server.partnership import Partnership
 from sealmail_server.quotas import check_acknowledgment_room, check_data_room
 from sealmail_server.waiting import let_wait, no_key
 from sealmail_store import MailPlace, ReadView, StoredEntry, WriteView
@@ -64,6 +65,7 @@ class Decision:
     arrival: Arrival
     now: datetime
     limits: Limits
+    partnership: Partnership
 
 
 def admit(view: WriteView, candidate: Candidate, given: Decision) -> Verdict:
@@ -73,7 +75,8 @@ def admit(view: WriteView, candidate: Candidate, given: Decision) -> Verdict:
     anything is put.
     """
     verdict, kept_until = _ADMIT[candidate.block.type](view, candidate, given)
-    view.put_verdict(StoredVerdict(candidate.digest, str(verdict), kept_until))
+    stored = StoredVerdict(candidate.digest, str(verdict), kept_until)
+    view.put_verdict(stored, given.limits.verdicts)
     return verdict
 
 
@@ -83,9 +86,12 @@ def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
     if held is None:
         check_data_room(view, entry.key, entry.size, given.arrival, given.limits)
     if held is None or _standing(entry).beats(_standing(held)):
-        view.put_entry(entry)
+        _put(view, entry, given)
+    else:
+        _repeat(view, entry, held, given)
     verdict = Accepted()
-    view.put_verdict(StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT))
+    stored = StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT)
+    view.put_verdict(stored, given.limits.verdicts)
     return verdict
 
 
@@ -113,10 +119,14 @@ def _admit_key(view: WriteView, candidate: Candidate, given: Decision) -> _Outco
         raise InvalidBlock(Refusal.KEY, "this key is revoked, and no later word of it counts")
     entry = candidate.entry(given.arrival)
     if held is None or _standing(entry).beats(_standing(held)):
-        view.put_entry(entry)
+        _put(view, entry, given)
         announce_terms(view, KeyId(candidate.key.raw), block, given.now)
+    else:
+        _repeat(view, entry, held, given)
     if given.arrival.visitor is not None:
-        confirm(view, given.arrival.visitor, block.date, given.now)
+        confirmed = confirm(view, given.arrival.visitor, block.date, given.now)
+        if confirmed is not None:
+            given.partnership.tell_account(view, confirmed, given.now)
     return Accepted(), given.now + VERDICT_KEPT
 
 
@@ -154,12 +164,13 @@ def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outc
     entry = candidate.entry(given.arrival, paid=paid)
     held = view.entry(entry.type, entry.key, entry.identity) if place.held else None
     if held is not None and not _standing(entry).outbids(_standing(held)):
+        _repeat(view, entry, held, given)
         return Accepted(), given.now + VERDICT_KEPT
     if not given.arrival.replicated:
         pending = _judge_mail(view, candidate, place, held, given, terms, nonces)
         if pending is not None:
             return pending
-    view.put_entry(entry)
+    _put(view, entry, given)
     kept = given.limits.max_age[block.type] + MAX_FUTURE_REPLICATED
     view.use_nonces(nonces, entry_name(candidate), max(given.now, block.date) + kept)
     return Accepted(), given.now + VERDICT_KEPT
@@ -217,8 +228,24 @@ def _keep(
     """Put ``entry`` if it wins against what is held; either way it is accepted."""
     held = view.entry(entry.type, entry.key, entry.identity)
     if held is None or wins(_standing(entry), _standing(held)):
-        view.put_entry(entry)
+        _put(view, entry, given)
+    else:
+        _repeat(view, entry, held, given)
     return Accepted(), given.now + VERDICT_KEPT
+
+
+def _put(view: WriteView, entry: StoredEntry, given: Decision) -> None:
+    """Store an entry; one that came here first is queued for the partner in the same commit."""
+    if given.arrival.replicated:
+        view.put_entry(entry)
+    else:
+        given.partnership.put_entry(view, entry, given.now)
+
+
+def _repeat(view: WriteView, entry: StoredEntry, held: StoredEntry, given: Decision) -> None:
+    """Have what came again told to the partner, if it is still to be told."""
+    if not given.arrival.replicated and entry.digest == held.digest:
+        given.partnership.repeat_entry(view, held, given.now)
 
 
 def _standing(entry: StoredEntry) -> Standing:

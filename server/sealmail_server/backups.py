@@ -3,7 +3,16 @@
 import asyncio
 from pathlib import Path
 
-from sealmail_server.config import CONFIG_NAME, STORE_NAME, BadConfig, Config
+from sealmail_server.config import (
+    CONFIG_NAME,
+    CONTROL_PASSWORD_NAME,
+    HIDDEN_CERTIFICATE_NAME,
+    HIDDEN_KEY_NAME,
+    ONION_KEY_NAME,
+    STORE_NAME,
+    BadConfig,
+    Config,
+)
 from sealmail_store import (
     BlockStore,
     make_directory_durably,
@@ -13,6 +22,10 @@ from sealmail_store import (
 
 _CERTIFICATE_MODE = 0o644
 _PRIVATE_MODE = 0o600
+# Only a server with a face towards Tor or I2P has these.
+_MAY_BE_MISSING = frozenset(
+    {HIDDEN_CERTIFICATE_NAME, HIDDEN_KEY_NAME, ONION_KEY_NAME, CONTROL_PASSWORD_NAME}
+)
 
 
 async def back_up(directory: Path, config: Config, store: BlockStore, target: Path) -> None:
@@ -42,9 +55,15 @@ def _copy_files(origin: Path, config: Config, target: Path) -> None:
     for name, mode in (
         (config.certificate, _CERTIFICATE_MODE),
         (config.private_key, _PRIVATE_MODE),
+        (HIDDEN_CERTIFICATE_NAME, _CERTIFICATE_MODE),
+        (HIDDEN_KEY_NAME, _PRIVATE_MODE),
+        (ONION_KEY_NAME, _PRIVATE_MODE),
+        (CONTROL_PASSWORD_NAME, _PRIVATE_MODE),
         (CONFIG_NAME, _PRIVATE_MODE),
     ):
         copy = target / name
+        if name in _MAY_BE_MISSING and not (origin / name).exists():
+            continue
         if not copy.is_relative_to(target) or ".." in Path(name).parts:
             continue
         make_directory_durably(copy.parent)

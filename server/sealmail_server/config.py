@@ -1,6 +1,7 @@
 """The server's settings: one frozen value read from ``config.toml``, every default in it."""
 
 import difflib
+import ipaddress
 import re
 import tomllib
 from collections.abc import Callable
@@ -10,10 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sealmail_protocol.addresses import ServerAddress
+from sealmail_net.ways import ProxyPolicy
+from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.blocks import BlockType
 from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.limits import Limits, QueueLimits
+from sealmail_server.partnership import Partner
+from sealmail_store import write_durably
 
 T = TypeVar("T")
 
@@ -21,6 +25,10 @@ CONFIG_NAME = "config.toml"
 STORE_NAME = "store"
 CERTIFICATE_NAME = "tls/server.crt"
 KEY_NAME = "tls/server.key"
+HIDDEN_CERTIFICATE_NAME = "tls/hidden.crt"
+HIDDEN_KEY_NAME = "tls/hidden.key"
+ONION_KEY_NAME = "tor/onion.key"
+CONTROL_PASSWORD_NAME = "tor/control_password"  # noqa: S105 - the name of a file
 
 DEFAULT_LISTEN = "[::]:8081"
 
@@ -113,6 +121,37 @@ def _domain(value: str) -> None:
         check_host_name(value)
 
 
+def _server_or_none(value: str) -> None:
+    if value:
+        try:
+            ServerAddress.parse(value)
+        except ValueError as error:
+            raise BadConfig(str(error)) from None
+
+
+def _pattern_or_none(pattern: str, what: str) -> Callable[[Any], None]:
+    def check(value: str) -> None:
+        if value and not re.fullmatch(pattern, value):
+            raise BadConfig(f"must be {what}")
+
+    return check
+
+
+def _one_of(*words: str) -> Callable[[Any], None]:
+    def check(value: str) -> None:
+        if value not in words:
+            raise BadConfig(f"must be {' or '.join(map(repr, words))}")
+
+    return check
+
+
+def _ip_or_none(value: str) -> None:
+    try:
+        ipaddress.ip_address(value or "::")
+    except ValueError:
+        raise BadConfig(f"{value!r} is not an IP address") from None
+
+
 def _ip_and_port(value: str) -> None:
     _at_ip(value)
 
@@ -130,9 +169,44 @@ def _at_ip(value: str) -> ServerAddress | None:
     return address
 
 
-def _setting(default: T, about: str, check: Callable[[Any], None] | None = None) -> T:
+def _network(value: str) -> None:
+    try:
+        Network(value)
+    except ValueError:
+        raise BadConfig("must be direct, tor or i2p") from None
+
+
+def _loopback_or_off(value: str) -> None:
+    if not value:
+        return
+    try:
+        on_loopback = ipaddress.ip_address(Listen.parse(value).host).is_loopback
+    except ValueError:
+        on_loopback = False
+    if not on_loopback:
+        raise BadConfig("must be an address of loopback: whoever connects here is taken for Tor")
+
+
+def _hidden_hosts(value: tuple[str, ...]) -> None:
+    for host in value:
+        try:
+            address = ServerAddress.parse(f"{host}:1")
+        except ValueError as error:
+            raise BadConfig(str(error)) from None
+        if address.network is Network.DIRECT or address.host != host:
+            raise BadConfig(f"{host!r} is no .onion or .i2p host in small letters")
+
+
+def _control_or_off(value: str) -> None:
+    if not value.startswith("/"):
+        _ip_and_port(value)
+
+
+def _setting(
+    default: T, about: str, check: Callable[[Any], None] | None = None, *, secret: bool = False
+) -> T:
     """Declare a setting with the comment that explains it in ``config.toml``."""
-    made: T = field(default=default, metadata={"about": about, "check": check})
+    made: T = field(default=default, repr=not secret, metadata={"about": about, "check": check})
     return made
 
 
@@ -182,6 +256,47 @@ class Config:
         "The resolver to ask, IP:PORT. Empty means: those of the system.",
         _ip_and_port,
     )
+    tor_proxy: str = _setting(
+        "",
+        "The SOCKS proxies, IP:PORT, by which this server reaches others in Tor and I2P.",
+        _ip_and_port,
+    )
+    i2p_proxy: str = _setting("", "", _ip_and_port)
+    use_exit_node: bool = _setting(
+        False, "With true, public servers are reached through Tor too, by its exit nodes."
+    )
+    preferred_connection: str = _setting(
+        "direct",
+        "Which address of a server is tried first where it has several: direct, tor or i2p.",
+        _network,
+    )
+    hidden_listen: str = _setting(
+        "",
+        "Where Tor or I2P on this machine forward connections to: an address of loopback and a\n"
+        "port that nobody else uses. Empty means: none.",
+        _loopback_or_off,
+    )
+    hidden_names: tuple[str, ...] = _setting(
+        (),
+        "The .onion and .b32.i2p hosts that forward to it, but for one that tor_control makes.",
+        _hidden_hosts,
+    )
+    hidden_port: int = _setting(
+        8081, "The port of these hosts, as others are told it.", _between(1, 65_535)
+    )
+    tor_control: str = _setting(
+        "",
+        "Tor's control port, IP:PORT or the path of its socket. With it this server makes an\n"
+        "onion service of its own, and publishes it again when tor was restarted.",
+        _control_or_off,
+    )
+    covert: bool = _setting(
+        False,
+        "With true, this server is reached through Tor or I2P only and reaches others only so.",
+    )
+    max_hidden_connections: int = _setting(
+        200, "Connections by hidden_listen, which count for themselves.", _at_least(1)
+    )
     max_connections: int = _setting(
         1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
     )
@@ -230,6 +345,11 @@ class Config:
         "How many datagrams one source may send; ten times as many at once. Others are dropped.",
         _at_least(1),
     )
+    takeover_seconds: int = _setting(
+        300,
+        "When the partner has been away for so long, what it has to deliver is delivered here.",
+        _at_least(1),
+    )
     proxy_bytes: int = _setting(
         _QUEUE.bytes,
         "Room for blocks that wait to be delivered to other servers, in all and of one user.",
@@ -271,6 +391,30 @@ class Config:
     verdicts: int = _setting(
         _LIMITS.verdicts, "How many verdicts are remembered.", _at_least(1000)
     )
+    partner: str = _setting(
+        "",
+        "The second server of a pair, HOST:PORT; its replication auth key, and the pin of its\n"
+        "public key. 'sealmaild pair' sets all three. Empty means: no partner.",
+        _server_or_none,
+    )
+    partner_auth_key: str = _setting(
+        "", "", _pattern_or_none("[0-9A-Za-z]{8,40}", "8 to 40 letters and digits"), secret=True
+    )
+    partner_pin: str = _setting("", "", _pattern_or_none("[0-9a-fA-F]{64}", "64 hex digits"))
+    replication: str = _setting(
+        "async",
+        'With "async" a STORE is answered after the commit here; with "both" after that of the\n'
+        "partner too, or after 5 seconds without it.",
+        _one_of("async", "both"),
+    )
+    partner_queue_blocks: int = _setting(
+        500_000,
+        "How many blocks may wait for the partner; beyond it both are compared when it is back.",
+        _at_least(1),
+    )
+    outgoing_address: str = _setting(
+        "", "The own address to connect from. Empty means: the system chooses.", _ip_or_none
+    )
     max_age_days_key_announcement: int = _setting(
         31,
         "For how many days blocks of each type are kept; never longer than these defaults.",
@@ -301,7 +445,24 @@ class Config:
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Config":
         """Check values as TOML gives them, and return the settings."""
-        return cls(**{name: _checked(name, value) for name, value in values.items()})
+        config = cls(**{name: _checked(name, value) for name, value in values.items()})
+        config._check_together()
+        return config
+
+    def _check_together(self) -> None:
+        """Refuse settings that contradict each other, rather than leak by one of them."""
+        if (self.hidden_names or self.tor_control or self.covert) and not self.hidden_listen:
+            raise BadConfig("hidden_listen: is needed by hidden_names, tor_control and covert")
+        if self.hidden_listen and not (self.hidden_names or self.tor_control):
+            raise BadConfig("hidden_listen: needs hidden_names or tor_control")
+        if self.covert and self.direct_tls_listen:
+            raise BadConfig("direct_tls_listen: a covert server listens on no port of its own")
+        if self.covert and self.dht:
+            raise BadConfig("dht: datagrams would show where a covert server is")
+        try:
+            self.proxy_policy  # noqa: B018 - it checks itself
+        except ValueError as error:
+            raise BadConfig(f"tor_proxy, i2p_proxy, use_exit_node, covert: {error}") from None
 
     @property
     def address(self) -> Listen:
@@ -314,9 +475,36 @@ class Config:
         return Listen.parse(self.direct_tls_listen) if self.direct_tls_listen else None
 
     @property
+    def second_server(self) -> Partner | None:
+        """Return the partner, if there is one; ``BadConfig`` if a part of it is missing."""
+        parts = self.partner, self.partner_auth_key, self.partner_pin
+        if not any(parts):
+            return None
+        if not all(parts):
+            raise BadConfig("partner, partner_auth_key and partner_pin belong together")
+        pin = bytes.fromhex(self.partner_pin)
+        return Partner(ServerAddress.parse(self.partner), self.partner_auth_key, pin)
+
+    @property
     def dns_address(self) -> ServerAddress | None:
         """Return the resolver to ask, ``None`` for those of the system."""
         return _at_ip(self.dns_server)
+
+    @property
+    def proxy_policy(self) -> ProxyPolicy:
+        """Return which way leads from this server to others."""
+        return ProxyPolicy(
+            _at_ip(self.tor_proxy),
+            _at_ip(self.i2p_proxy),
+            direct=not self.covert,
+            use_exit_node=self.use_exit_node,
+            preferred=Network(self.preferred_connection),
+        )
+
+    @property
+    def hidden_address(self) -> Listen | None:
+        """Return where forwarders connect, if anywhere."""
+        return Listen.parse(self.hidden_listen) if self.hidden_listen else None
 
     @property
     def mail_domain(self) -> str:
@@ -384,6 +572,26 @@ def config_text(**chosen: Any) -> str:
         value = chosen.get(each.name, each.default)
         lines.append(("" if each.name in chosen else "# ") + f"{each.name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
+
+
+def set_settings(directory: Path, **chosen: Any) -> None:
+    """Change settings in ``config.toml``, and leave its other lines as the operator wrote them."""
+    path = directory / CONFIG_NAME
+    lines = path.read_text().splitlines()
+    for name, value in chosen.items():
+        line = f"{name} = {_toml(_checked(name, value))}"
+        # A setting stands where it is shown as a comment; before any table, of which we have none.
+        places = [at for at, old in enumerate(lines) if re.match(rf"(?:# )?{name} *=", old)]
+        if places:
+            lines[places[0] : places[0] + 1] = [line]
+            lines = [
+                old
+                for at, old in enumerate(lines)
+                if at == places[0] or not re.match(rf"{name} *=", old)
+            ]
+        else:
+            lines.append(line)
+    write_durably(path, ("\n".join(lines) + "\n").encode())
 
 
 def _toml(value: str | int | bool | tuple[str, ...]) -> str:

@@ -20,10 +20,13 @@ from sealmail_protocol.validity import check_stamp
 from sealmail_server.admission import Decision, admit_data
 from sealmail_server.candidates import Arrival, examine_data
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
+from sealmail_server.quotas import Arriving, check_data_room
 from sealmail_store import (
     INLINE_LIMIT,
     BlockStore,
     DataSpool,
+    ReadView,
     StoredEntry,
     StoreError,
     WriteView,
@@ -54,14 +57,19 @@ class DataIntake:
         arrival: Arrival,
         clock: Callable[[], datetime],
         limits: Limits,
+        arriving: Arriving,
         remember_refusal: Callable[[bytes, InvalidBlock], Verdict],
+        partnership: Partnership,
     ) -> None:
         self._store = store
         self._key = key
         self._arrival = arrival
         self._clock = clock
         self._limits = limits
+        self._arriving = arriving
+        self._counted = 0
         self._remember_refusal = remember_refusal
+        self._partnership = partnership
         body = b"".join(line + b"\r\n" for line in lines)
         self._digest = hashlib.sha256(body + key.raw).digest()
         self._under_way: asyncio.Future[None] | None = None
@@ -83,6 +91,11 @@ class DataIntake:
         if taking.header.size <= _SMALL:
             taking.take(chunk)
             return
+        if self._arrival.visitor is not None and not self._counted:
+            # What comes by other ways has a share of its own.
+            await self._find_room(taking.header.size)
+            if self._error is not None:
+                return
         await self._chunk_done()
         loop = asyncio.get_running_loop()
         self._under_way = loop.run_in_executor(None, taking.take, chunk)
@@ -109,6 +122,7 @@ class DataIntake:
             # A chunk that cannot be stopped is waited for; how it ended matters no more.
             await asyncio.wait((under_way,))
             under_way.exception()
+        self._stop_counting()
         taking, self._taking = self._taking, None
         if taking is None:
             return
@@ -116,6 +130,28 @@ class DataIntake:
             taking.spool.discard()
         else:
             await asyncio.to_thread(taking.spool.discard)
+
+    async def _find_room(self, size: int) -> None:
+        """Count a large block from its first byte on, or refuse it before it fills the disk."""
+        self._counted = size
+        self._arriving.begin(self._arrival.source, size)
+        try:
+            await self._store.read(self._check_room)
+        except InvalidBlock as error:
+            self._error = error
+            await self.discard()
+        except BaseException:
+            self._stop_counting()
+            raise
+
+    def _stop_counting(self) -> None:
+        self._arriving.end(self._arrival.source, self._counted)
+        self._counted = 0
+
+    def _check_room(self, view: ReadView) -> None:
+        """Check that all that is on its way has room; a block that is here needs none."""
+        if view.entry(BlockType.DATA, self._key) is None:
+            check_data_room(view, self._key, 0, self._arrival, self._limits, self._arriving)
 
     async def _chunk_done(self) -> None:
         under_way, self._under_way = self._under_way, None
@@ -131,8 +167,12 @@ class DataIntake:
             entry = taking.entry(self._key, self._arrival)
         else:
             entry = await asyncio.to_thread(taking.entry, self._key, self._arrival)
-        given = Decision(self._arrival, self._clock(), self._limits)
-        return await self._store.write(lambda view: admit(view, entry, given))
+        given = Decision(self._arrival, self._clock(), self._limits, self._partnership)
+        verdict = await self._store.write(lambda view: admit(view, entry, given))
+        if not self._arrival.replicated:
+            self._partnership.wake()
+            await self._partnership.has_all((entry.digest,))
+        return verdict
 
 
 class _Taking:

@@ -2,9 +2,11 @@
 
 import shutil
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 
@@ -63,6 +65,18 @@ async def examine_dns(config: Config, port: int, resolver: TxtSource) -> list[Fi
         return [Finding("dns", True, f"{name} names {', '.join(map(str, named))}")]
     found = ", ".join(map(str, named)) or "no server"
     return [Finding("dns", False, f"{name} names {found}, not {expected}: publish the record")]
+
+
+def examine_hidden(status: Mapping[str, Any]) -> list[Finding]:
+    """Look at the way in for Tor and I2P, if the server has one: its port, and what tor says."""
+    findings = []
+    if status["hidden_listen"]:
+        (found,) = examine_port(Listen.parse(status["hidden_listen"]), running=True)
+        names = ", ".join(status["hidden"])
+        findings.append(Finding("hidden", found.well, f"{names}: {found.text}"))
+    if status["onion"]:
+        findings.append(Finding("onion", bool(status["onion_published"]), status["onion"]))
+    return findings
 
 
 def examine_directory(directory: Path, config: Config, now: datetime) -> list[Finding]:

@@ -54,15 +54,18 @@ class Doorkeeper:
         presence: Presence,
         *,
         require_tls: bool,
+        source: str | None = None,
     ) -> None:
+        """``source`` stands for whoever comes, where the network address tells nothing."""
         self._services = services
         self._sessions = sessions
         self._presence = presence
         self._first = STRANGER if require_tls else ANONYMOUS
+        self._source = source
 
     async def admit(self, link: PeerLink) -> None:
         """Serve a connection that begins in clear, or turn it away."""
-        source = source_of(link.peername[0])
+        source = self._source_of(link)
         if not self._may_enter(source):
             link.write(link.conversation.send(Banner(ending="BUSY")))
             await link.drain()
@@ -74,7 +77,7 @@ class Doorkeeper:
 
     async def admit_direct(self, link: PeerLink) -> None:
         """Serve a connection that begins with TLS; one too many is not worth a handshake."""
-        source = source_of(link.peername[0])
+        source = self._source_of(link)
         if not self._may_enter(source):
             return
         try:
@@ -82,6 +85,9 @@ class Doorkeeper:
             await self._serve(Session(link, self._services, ANONYMOUS.at(source)))
         finally:
             self._presence.leave(source)
+
+    def _source_of(self, link: PeerLink) -> str:
+        return source_of(link.peername[0]) if self._source is None else self._source
 
     def _may_enter(self, source: str) -> bool:
         if self._services.guard.state() is not ClockState.RIGHT:

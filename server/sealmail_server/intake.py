@@ -19,7 +19,11 @@ from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.policy import HARD_TEXT_BODY, SMALLEST_ANNOUNCEMENT
+from sealmail_protocol.policy import (
+    HARD_TEXT_BODY,
+    MAX_FUTURE_REPLICATED,
+    SMALLEST_ANNOUNCEMENT,
+)
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
 from sealmail_server.admission import (
     VERDICT_KEPT,
@@ -32,9 +36,18 @@ from sealmail_server.admission import (
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
+from sealmail_server.quotas import Arriving
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
-from sealmail_store import BlockStore, StoredEntry, StoreError, WaitingEntry, WriteView
+from sealmail_store import (
+    WAITING_PAGE,
+    BlockStore,
+    StoredEntry,
+    StoreError,
+    WaitingEntry,
+    WriteView,
+)
 from sealmail_store import Verdict as StoredVerdict
 from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
@@ -88,12 +101,18 @@ class Intake:
         verifier: VerifierPool,
         clock: Callable[[], datetime],
         limits: Limits | None = None,
+        partnership: Partnership | None = None,
     ) -> None:
         self._store = store
         self._verifier = verifier
         self._clock = clock
         self._limits = limits or Limits()
+        self._partnership = partnership or Partnership()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._arriving = Arriving()
+        # Whom more waits for than was judged at once, and the place to go on.
+        self._left_waiting: dict[bytes, int] = {}
+        self._more_waits = asyncio.Event()
 
     async def take_text(self, key: BlockKey, lines: _Lines, visitor: Visitor) -> Verdict:
         """Take a text body, entry by entry; the verdict is that of its worst entry."""
@@ -123,21 +142,24 @@ class Intake:
     async def take_held(self, entry: StoredEntry, visitor: Visitor) -> Verdict:
         """Take a data block whose bytes are here already, held for delivery."""
         arrival = Arrival.stored(visitor)
-        given = Decision(arrival, self._clock(), self._limits)
+        given = self._given(arrival)
         entry = replace(
             entry, type=BlockType.DATA, identity=b"", poster=arrival.poster, source=arrival.source
         )
         try:
-            return await self._store.write(lambda view: admit_data(view, entry, given))
+            verdict = await self._store.write(lambda view: admit_data(view, entry, given))
         except InvalidBlock as error:
             return self.remember_refusal(entry.digest, error)
+        await self._told((entry.digest,))
+        return verdict
 
     async def drop(self, key: BlockKey, digest: bytes, visitor: Visitor) -> bool:
         """Remove an entry of the visitor's own mailbox for good; ``False`` if there is none."""
         owner = visitor.key_id if visitor.confirmed else None
         if owner is None:
             return False
-        until = self._clock() + TOMBSTONE_KEPT
+        now = self._clock()
+        until = now + TOMBSTONE_KEPT
 
         def remove(view: WriteView) -> bool:
             entry = view.announcement_by_digest(key, digest)
@@ -145,32 +167,72 @@ class Intake:
                 return False
             view.remove_entry(entry.type, entry.key, entry.identity)
             view.bury(key, digest, entry.identity, until)
+            self._partnership.tell_drop(view, key, digest, until, now)
             return True
 
-        return await self._store.write(remove)
+        removed = await self._store.write(remove)
+        await self._told((digest,))
+        return removed
+
+    async def take_tombstone(self, key: BlockKey, digest: bytes, until: datetime) -> None:
+        """Remove for good what its owner has dropped at the partner."""
+        until = min(until, self._clock() + TOMBSTONE_KEPT + MAX_FUTURE_REPLICATED)
+
+        def remove(view: WriteView) -> None:
+            entry = view.announcement_by_digest(key, digest)
+            if entry is not None:
+                view.remove_entry(entry.type, entry.key, entry.identity)
+            view.bury(key, digest, b"" if entry is None else entry.identity, until)
+
+        await self._store.write(remove)
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Return what became of the block with this canonical digest."""
         stored = await self._store.read(lambda view: view.verdict(digest))
-        if stored is not None and stored.kept_until >= self._clock():
-            return parse_verdict(stored.text)
-        return self._refusals.get(digest)
+        if stored is None or stored.kept_until < self._clock():
+            return self._refusals.get(digest)
+        verdict = parse_verdict(stored.text)
+        if isinstance(verdict, Accepted) and await self._partnership.lacks(digest):
+            return Accepted(degraded=True)
+        return verdict
 
     async def judge_waiting(self, userid: str) -> int:
         """Judge again what waits for ``userid``, whose account, price or key has come.
 
-        Return how many entries no longer wait.
+        Return how many entries no longer wait. What is more than a page is left to
+        ``judge_the_rest``, so that nobody has to wait for it.
         """
         try:
             awaits = bytes.fromhex(userid)
         except ValueError:
             return 0
-        judged, place, page = 0, 0, await self._waiting(awaits, 0)
-        while page[1]:
-            place, entries = page
-            judged += await self._judge_page(entries)
-            page = await self._waiting(awaits, place)
+        place, page = await self._waiting(awaits, 0)
+        judged = await self._judge_page(page)
+        if len(page) >= WAITING_PAGE:
+            self._left_waiting[awaits] = place
+            self._more_waits.set()
         return judged
+
+    async def judge_the_rest(self) -> None:
+        """Judge page by page what was left waiting, until cancelled."""
+        while True:
+            await self._more_waits.wait()
+            self._more_waits.clear()
+            while self._left_waiting:
+                # One page of each in turn: nobody's crowd keeps the others waiting.
+                awaits = next(iter(self._left_waiting))
+                await self._judge_next_page(awaits, self._left_waiting.pop(awaits))
+                await asyncio.sleep(0)
+
+    async def _judge_next_page(self, awaits: bytes, after: int) -> None:
+        try:
+            place, page = await self._waiting(awaits, after)
+            await self._judge_page(page)
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for %s is judged at the next start: %s", awaits.hex(), error)
+            return
+        if len(page) >= WAITING_PAGE:
+            self._left_waiting.setdefault(awaits, place)
 
     async def judge_all_waiting(self) -> int:
         """Judge again all that waits: a stop may have come between an arrival and its judging."""
@@ -190,8 +252,24 @@ class Intake:
 
     def _receive(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> DataIntake:
         return DataIntake(
-            self._store, key, lines, arrival, self._clock, self._limits, self.remember_refusal
+            self._store,
+            key,
+            lines,
+            arrival,
+            self._clock,
+            self._limits,
+            self._arriving,
+            self.remember_refusal,
+            self._partnership,
         )
+
+    def _given(self, arrival: Arrival) -> Decision:
+        return Decision(arrival, self._clock(), self._limits, self._partnership)
+
+    async def _told(self, digests: Sequence[bytes]) -> None:
+        """Let the partner be told, before DONE is said if it is to be."""
+        self._partnership.wake()
+        await self._partnership.has_all(digests)
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
         entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
@@ -202,8 +280,9 @@ class Intake:
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
             verdicts += await self._settle(part, arrival)
-            # Entries that are refused at once would never let others have their turn.
-            await asyncio.sleep(0)
+            if start + _SLICE < len(entries):
+                # Entries that are refused at once would never let others have their turn.
+                await asyncio.sleep(0)
         verdict = worst(tuple(verdicts))
         if len(entries) > 1:
             await self._keep_bundle_verdict(entries, verdict)
@@ -231,8 +310,20 @@ class Intake:
                 error = InvalidBlock(verdict.code, verdict.text)
                 self.remember_refusal(entry.digest, error)
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
-                await self.judge_waiting(entry.candidate.key.hex)
+                await self._judge_for(entry.candidate.key.hex)
+        if not arrival.replicated:
+            stored = zip(entries, verdicts, strict=True)
+            await self._told(
+                [entry.digest for entry, each in stored if isinstance(each, Accepted)]
+            )
         return verdicts
+
+    async def _judge_for(self, userid: str) -> None:
+        """Judge what waits for a key that was accepted, which stands whatever comes of it."""
+        try:
+            await self.judge_waiting(userid)
+        except (StoreError, Undecided) as error:
+            _log.error("what waits for %s is judged at the next start: %s", userid, error)
 
     async def _verified(self, entry: _Entry) -> _Entry:
         """Verify a signed block, off the loop; the others pass."""
@@ -267,7 +358,7 @@ class Intake:
 
     async def _commit(self, entries: Sequence[_Entry], arrival: Arrival) -> list[Verdict]:
         """Decide and store in one unit of work; one that breaks it is refused by itself."""
-        given = Decision(arrival, self._clock(), self._limits)
+        given = self._given(arrival)
         if not any(entry.refusal is None for entry in entries):
             return [_refusal(entry.refusal) for entry in entries if entry.refusal is not None]
         try:
@@ -290,7 +381,7 @@ class Intake:
             entry = await self._verified(entry)
             if entry.refusal is not None:
                 return _refusal(entry.refusal)
-            given = Decision(arrival, self._clock(), self._limits)
+            given = self._given(arrival)
             with suppress(StaleCertificate):
                 return await self._store.write(partial(_decide, entry=entry, given=given))
         raise Undecided("the key of a claim does not stay the same")
@@ -300,11 +391,13 @@ class Intake:
 
     async def _judge_page(self, page: tuple[WaitingEntry, ...]) -> int:
         """Decide anew about a page in one unit of work: strangers can let thousands wait."""
+        if not page:
+            return 0
         judged = []
         for waiting in page:
             arrival = arrival_of(waiting)
             [entry] = await self._examine(waiting.key, [lines_of(waiting)], arrival)
-            given = Decision(arrival, self._clock(), self._limits)
+            given = self._given(arrival)
             judged.append((waiting, await self._verified(entry), given))
 
         def judge(view: WriteView) -> int:
@@ -314,7 +407,9 @@ class Intake:
             )
 
         try:
-            return await self._store.write(judge)
+            closed = await self._store.write(judge)
+            self._partnership.wake()
+            return closed
         except StoreError:
             raise
         except Exception:  # one entry broke it: each is decided by itself
@@ -331,7 +426,7 @@ class Intake:
             self.remember_refusal(digest, InvalidBlock(verdict.code, verdict.text))
             return
         kept = StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT)
-        await self._store.write(lambda view: view.put_verdict(kept))
+        await self._store.write(lambda view: view.put_verdict(kept, self._limits.verdicts))
 
 
 def _examined(

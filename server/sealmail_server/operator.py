@@ -3,7 +3,8 @@
 Requests and answers are values that JSON can carry: they travel through ``operator_socket``.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,15 +13,20 @@ from typing import Any
 from sealmail_protocol.addresses import ServerAddress, domain_of
 from sealmail_protocol.command_codec import MAX_GENERATED
 from sealmail_protocol.dates import format_date
-from sealmail_protocol.invitations import Invitation, InvitedServer
+from sealmail_protocol.invitations import Invitation, InvitedServer, PairingCode
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountState, new_auth_key
 from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import BadConfig, Config, Listen
 from sealmail_server.dht.service import DhtService
+from sealmail_server.hidden import hidden_face
+from sealmail_server.onion_service import OnionService
 from sealmail_server.outgoing.desk import QueueDesk
-from sealmail_server.outgoing.postman import Postman
+from sealmail_server.outgoing.telling import Teller
+from sealmail_server.partner_desk import PairingFailed, PartnerDesk
+from sealmail_server.partnership import Partnership
+from sealmail_server.replication import Replication
 from sealmail_server.tls_identity import BadIdentity, pin_of
 from sealmail_store import Account, BlockStore, StoreError
 
@@ -42,6 +48,9 @@ class Running:
     started: datetime
     connections: int
     commits: int
+    hidden_listen: Listen | None = None
+    hidden: tuple[ServerAddress, ...] = ()
+    onion: OnionService | None = None
 
 
 def not_running() -> None:
@@ -59,7 +68,9 @@ class Operator:
     guard: ClockGuard
     clock: Callable[[], datetime]
     running: Callable[[], Running | None] = not_running
-    postman: Postman | None = None
+    queue: QueueDesk | None = None
+    partner: PartnerDesk | None = None
+    replication: Replication | None = None
     dht: DhtService | None = None
 
     async def fulfil(self, request: Request) -> Any:
@@ -69,7 +80,7 @@ class Operator:
             raise OperatorError(f"no such request: {request.get('do')!r}")
         try:
             return await work(self, request)
-        except (AccountRefused, BadConfig, BadIdentity, StoreError, OSError, ValueError) as error:
+        except _EXPLAINED as error:
             raise OperatorError(str(error)) from error
 
     async def _add(self, request: Request) -> dict[str, Any]:
@@ -99,7 +110,7 @@ class Operator:
         return list(await self.desk.generate(count))
 
     async def _invite(self, request: Request) -> dict[str, Any]:
-        servers = (InvitedServer(self._public_address(), self._pin()),)
+        servers = await asyncio.to_thread(self._servers)
         domain = domain_of(self.config.mail_domain)
         auth_key = new_auth_key()
         code = Invitation(domain, auth_key, servers).code()
@@ -115,6 +126,10 @@ class Operator:
             "running": running is not None,
             "listen": str(running.listen) if running else self.config.listen,
             "direct_tls_listen": _or_none(running and running.direct_tls_listen),
+            "hidden_listen": _or_none(running and running.hidden_listen),
+            "hidden": [str(address) for address in running.hidden] if running else [],
+            "onion": running.onion.state if running and running.onion else None,
+            "onion_published": bool(running and running.onion and running.onion.published),
             "started": format_date(running.started) if running else None,
             "connections": running.connections if running else 0,
             "commits": running.commits if running else 0,
@@ -122,6 +137,7 @@ class Operator:
             "clock": str(self.guard.state()),
             "latest_time_seen": self.guard.latest and format_date(self.guard.latest),
             "deletes_nothing_until": self._hold(),
+            "partner": await self._partner_status({}),
             "accounts": {str(state): number for state, number in states.items()},
             "queue": await self._queue().counts(),
             "servers_down": [str(server) for server in self._queue().down()],
@@ -131,6 +147,30 @@ class Operator:
                 for kind, count in counts.items()
             },
         }
+
+    async def _offer_pairing(self, request: Request) -> dict[str, Any]:
+        return {"code": await self._pairing().offer(self._told_address(request))}
+
+    async def _join_pairing(self, request: Request) -> dict[str, Any]:
+        code = PairingCode.parse(_text(request, "code") or "")
+        await self._pairing().join(code, self._told_address(request))
+        return {"partner": str(code.server.address)}
+
+    async def _compare(self, _: Request) -> dict[str, Any]:
+        await self._pairing().compare_again()
+        return {}
+
+    async def _partner_status(self, _: Request) -> dict[str, Any] | None:
+        return await self.replication.status() if self.replication else None
+
+    def _pairing(self) -> PartnerDesk:
+        if self.partner is None:
+            raise OperatorError("the server is not running: start 'sealmaild run' on both sides")
+        return self.partner
+
+    def _told_address(self, request: Request) -> ServerAddress:
+        told = _text(request, "address")
+        return ServerAddress.parse(told) if told else self._public_address()
 
     async def _confirm_clock(self, _: Request) -> dict[str, str]:
         before = self.guard.state()
@@ -161,11 +201,26 @@ class Operator:
         return {"dropped": number}
 
     def _queue(self) -> QueueDesk:
-        return QueueDesk(self.store, self.clock, self.postman)
+        partnership = Partnership(self.config.second_server, self.config.partner_queue_blocks)
+        teller = Teller(self.store, partnership, self.clock)
+        return self.queue or QueueDesk(self.store, teller)
 
     def _hold(self) -> str | None:
         hold = self.guard.hold
         return format_date(hold) if hold and hold > self.clock() else None
+
+    def _servers(self) -> tuple[InvitedServer, ...]:
+        """Return every address of this server, each with the pin that is shown there."""
+        servers = []
+        if not self.config.covert:
+            servers.append(InvitedServer(self._public_address(), self._pin()))
+            partner = self.replication.partner if self.replication else self.config.second_server
+            if partner is not None:
+                servers.append(InvitedServer(partner.address, partner.pin))
+        face = hidden_face(self.directory, self.config, self.clock())
+        if face is not None:
+            servers += (InvitedServer(address, face.pin) for address in face.addresses)
+        return tuple(servers)
 
     def _public_address(self) -> ServerAddress:
         running = self.running()
@@ -187,9 +242,12 @@ def public_address(config: Config, port: int) -> ServerAddress:
         raise BadConfig(f"names: {error}") from None
 
 
-def dns_line(config: Config, port: int) -> str:
-    """Return the line to put into the DNS zone, by which clients find this server."""
-    return f'cmsvr.{config.mail_domain}. IN TXT "server={public_address(config, port)}"'
+def dns_line(config: Config, port: int, hidden: Sequence[str] = ()) -> str:
+    """Return the line to put into the DNS zone, with the hidden addresses of the same server."""
+    if config.covert:
+        raise BadConfig("a covert server is in no DNS")
+    servers = ",".join((str(public_address(config, port)), *hidden))
+    return f'cmsvr.{config.mail_domain}. IN TXT "server={servers}"'
 
 
 def _row(account: Account) -> dict[str, Any]:
@@ -228,6 +286,16 @@ def _or_none(value: object | None) -> str | None:
     return None if value is None else str(value)
 
 
+_EXPLAINED = (
+    AccountRefused,
+    BadConfig,
+    BadIdentity,
+    PairingFailed,
+    StoreError,
+    OSError,
+    ValueError,
+)
+
 _REQUESTS: dict[str, Callable[[Operator, Request], Awaitable[Any]]] = {
     "account add": Operator._add,
     "account remove": Operator._remove,
@@ -235,6 +303,10 @@ _REQUESTS: dict[str, Callable[[Operator, Request], Awaitable[Any]]] = {
     "account generate": Operator._generate,
     "account invite": Operator._invite,
     "status": Operator._status,
+    "pair offer": Operator._offer_pairing,
+    "pair join": Operator._join_pairing,
+    "pair sync": Operator._compare,
+    "pair status": Operator._partner_status,
     "clock confirm": Operator._confirm_clock,
     "backup": Operator._back_up,
     "queue list": Operator._queue_list,

@@ -6,25 +6,32 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sealmail_net.dialing import DialSettings
 from sealmail_net.listening import Listener, serve
+from sealmail_net.socks import Proxies
 from sealmail_net.txt_resolver import TxtResolver
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
+from sealmail_server.dht.node_key import NodeKey, remembered_key
 from sealmail_server.dht.service import DhtService
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
+from sealmail_server.hidden import HIDDEN_SOURCE, HiddenFace, hidden_face
 from sealmail_server.intake import Intake
 from sealmail_server.lookups import Lookups
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import Operator, Running
 from sealmail_server.operator_socket import operator_desk
 from sealmail_server.outgoing.office import SortingOffice
+from sealmail_server.partner_desk import PartnerDesk
+from sealmail_server.partnership import Mode
+from sealmail_server.replication import Replication
 from sealmail_server.session import Services
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity, pin_of
@@ -40,6 +47,9 @@ LOOKUPS = Rate(per_second=2.0, burst=40)
 _BURST_SECONDS = 10
 # How often the time is remembered, and so how much of it a stopped server may lose.
 _TICK_SECONDS = 60.0
+# A partner is near, and is told so much at once that a silence this long is a cut.
+_PARTNER_CONNECTS_SECONDS = 5.0
+_PARTNER_ANSWERS_SECONDS = 20.0
 
 
 def utc_now() -> datetime:
@@ -74,6 +84,7 @@ async def running_server(
 ) -> AsyncIterator["Server"]:
     """Open everything, serve, and close it in the opposite order; SHUTDOWN sets ``stop``."""
     identity = TlsIdentity(directory / config.certificate, directory / config.private_key)
+    hidden = await asyncio.to_thread(hidden_face, directory, config, clock())
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(BlockStore.open, directory / STORE_NAME)
         await stack.enter_async_context(store)
@@ -81,9 +92,10 @@ async def running_server(
         guard = ClockGuard(store, clock)
         await guard.look()
         await guard.tick()
-        intake = Intake(store, verifier, clock, config.limits)
-        dht = await _dht(config, store, verifier, clock, guard, intake) if config.dht else None
-        server = Server(directory, config, clock, store, intake, guard, identity, stop, dht)
+        node_key = await remembered_key(store) if config.dht else None
+        server = Server(
+            directory, config, clock, store, verifier, guard, identity, hidden, stop, node_key
+        )
         await stack.enter_async_context(server.housekeeping())
         await server.listen()
         stack.push_async_callback(server.close)
@@ -100,14 +112,17 @@ class Server:
         config: Config,
         clock: Callable[[], datetime],
         store: BlockStore,
-        intake: Intake,
+        verifier: VerifierPool,
         guard: ClockGuard,
         identity: TlsIdentity,
+        hidden: HiddenFace | None,
         stop: asyncio.Event,
-        dht: DhtService | None = None,
+        node_key: NodeKey | None = None,
     ) -> None:
         self._config = config
-        self.dht = dht
+        self._hidden = hidden
+        self._publishing: asyncio.Task[None] | None = None
+        self._dht_duty: asyncio.Task[None] | None = None
         self._store = store
         self._guard = guard
         self._started = clock()
@@ -115,21 +130,57 @@ class Server:
         self._presence = Presence(
             room_for(config.max_connections), config.max_connections_per_source
         )
-        self._listeners: list[Listener] = []
-        self._dht_duty: asyncio.Task[None] | None = None
-        self._own = own_addresses(config, config.address.port)
+        self._ports: dict[str, Listener] = {}
+        self._own = self._addresses(config.address.port)
         self._pin = pin_of(directory / config.certificate)
         self._expiry = Expiry(store, clock, config.limits, guard.may_delete)
-        desk = AccountDesk(store, clock, intake.judge_waiting, self._sessions.end_logins)
+        proxies = Proxies(config.proxy_policy)
+        self._dialing = DialSettings(
+            # The operator named the partner, wherever it is.
+            allow_private_targets=True,
+            connect_deadline=_PARTNER_CONNECTS_SECONDS,
+            answer_deadline=_PARTNER_ANSWERS_SECONDS,
+            source=config.outgoing_address or None,
+            proxies=proxies,
+        )
+        self._replication = Replication(
+            store,
+            clock,
+            config.limits,
+            self._dialing,
+            Mode(config.replication),
+            config.partner_queue_blocks,
+            config.second_server,
+        )
+        intake = Intake(store, verifier, clock, config.limits, self._replication)
+        self.dht = None if node_key is None else self._dht(node_key, verifier, intake, clock)
+        desk = AccountDesk(
+            store, clock, intake.judge_waiting, self._sessions.end_logins, self._replication
+        )
+        partner = PartnerDesk(
+            directory,
+            store,
+            desk,
+            self._replication,
+            self._dialing,
+            clock,
+            lambda: pin_of(directory / config.certificate),
+        )
         self.office = SortingOffice(
             store,
             intake,
             clock,
             time.monotonic,
-            DialSettings(allow_private_targets=config.allow_private_targets),
+            DialSettings(
+                allow_private_targets=config.allow_private_targets,
+                proxies=proxies,
+                source=config.outgoing_address or None,
+            ),
             config.queue_limits,
             self._own_servers,
             self._own_pins,
+            self._replication,
+            timedelta(seconds=config.takeover_seconds),
         )
         rate = config.stranger_requests_per_second
         self.services = Services(
@@ -137,6 +188,7 @@ class Server:
             intake=intake,
             office=self.office,
             desk=desk,
+            partner=partner,
             identity=identity,
             limits=config.limits,
             guard=guard,
@@ -147,35 +199,94 @@ class Server:
             memory=MemoryBudget(config.memory_bytes, config.memory_bytes_by_source),
             clock=clock,
             stop=stop.set,
-            dht=dht.desk if dht else None,
+            dht=self.dht.desk if self.dht else None,
         )
         self.operator = Operator(
-            directory, config, store, desk, guard, clock, self.status, self.office.postman, dht
+            directory,
+            config,
+            store,
+            desk,
+            guard,
+            clock,
+            self.status,
+            self.office.desk,
+            partner,
+            self._replication,
+            self.dht,
+        )
+
+    def _dht(
+        self,
+        key: NodeKey,
+        verifier: VerifierPool,
+        intake: Intake,
+        clock: Callable[[], datetime],
+    ) -> DhtService:
+        config = self._config
+        return DhtService.make(
+            key,
+            self._store,
+            verifier,
+            clock,
+            config.dht_settings,
+            config.dht_bytes,
+            intake.remember_refusal,
+            tuple(map(ServerAddress.parse, config.dht_bootstrap)),
+            self._guard.may_delete,
         )
 
     def _own_servers(self) -> frozenset[ServerAddress]:
-        """Return what this server is called: what is for it is never dialled."""
-        return self._own
+        """Return what this server and its partner are called: what is for them is not dialled."""
+        partner = self._replication.partner
+        return self._own if partner is None else self._own | {partner.address}
 
     def _own_pins(self) -> frozenset[bytes]:
-        return frozenset({self._pin})
+        partner, hidden = self._replication.partner, self._hidden
+        others = {partner.pin} if partner else set()
+        return frozenset({self._pin, *others, *({hidden.pin} if hidden else ())})
+
+    def _addresses(self, port: int) -> frozenset[ServerAddress]:
+        hidden = self._hidden.addresses if self._hidden else ()
+        return own_addresses(self._config, port).union(hidden)
 
     async def listen(self) -> None:
-        """Open the ports."""
+        """Open the ports; a covert server has the one for Tor and I2P only."""
         config, idle = self._config, self._config.idle_seconds
         door = Doorkeeper(
             self.services, self._sessions, self._presence, require_tls=config.require_tls
         )
         first, direct = config.address, config.direct_tls_address
-        self._listeners.append(await serve(first.host, first.port, door.admit, idle_seconds=idle))
-        self._own = own_addresses(config, self._listeners[0].port)
-        if self.dht is not None:
-            await self._take_part(self.dht, first.host, self._listeners[0].port)
+        if not config.covert:
+            listener = await serve(first.host, first.port, door.admit, idle_seconds=idle)
+            self._ports["listen"] = listener
+            self._own = self._addresses(listener.port)
+            if self.dht is not None:
+                await self._take_part(self.dht, first.host, listener.port)
         if direct is not None:
-            listener = await serve(
+            self._ports["direct"] = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
             )
-            self._listeners.append(listener)
+        if self._hidden is not None:
+            await self._listen_hidden(self._hidden)
+
+    async def _listen_hidden(self, face: HiddenFace) -> None:
+        """Open the port for forwarders, a class of its own, and tell tor of it."""
+        at, most = self._config.hidden_address, self._config.max_hidden_connections
+        assert at is not None  # noqa: S101 - there is no hidden face without it
+        door = Doorkeeper(
+            replace(self.services, identity=face.identity),
+            self._sessions,
+            Presence(most, most),
+            require_tls=self._config.require_tls,
+            source=HIDDEN_SOURCE,
+        )
+        idle = self._config.idle_seconds
+        listener = await serve(at.host, at.port, door.admit, idle_seconds=idle)
+        self._ports["hidden"] = listener
+        if face.onion is not None:
+            target = str(Listen(at.host, listener.port))
+            self._publishing = asyncio.create_task(face.onion.keep_published(target))
+            self._publishing.add_done_callback(_report)
 
     async def _take_part(self, dht: DhtService, host: str, port: int) -> None:
         """Open the port for datagrams; only then is there something to do for the DHT."""
@@ -185,12 +296,24 @@ class Server:
 
     def status(self) -> Running:
         """Return what the operator may know of this server now."""
-        first, direct = self._config.address, self._config.direct_tls_address
-        listen = Listen(first.host, self._listeners[0].port)
-        listen_direct = Listen(direct.host, self._listeners[1].port) if direct else None
+        config, face = self._config, self._hidden
+        hidden = self._listening("hidden", config.hidden_address)
+        listen = self._listening("listen", config.address) or hidden
+        assert listen is not None  # noqa: S101 - one of the two is always open
         return Running(
-            listen, listen_direct, self._started, len(self._presence), self._store.commits
+            listen,
+            self._listening("direct", config.direct_tls_address),
+            self._started,
+            len(self._presence),
+            self._store.commits,
+            hidden,
+            face.addresses if face else (),
+            face.onion if face else None,
         )
+
+    def _listening(self, name: str, at: Listen | None) -> Listen | None:
+        listener = self._ports.get(name)
+        return Listen(at.host, listener.port) if at and listener else None
 
     async def close(self) -> None:
         """Let nobody in any more; running commands end within the bound, or are cut off."""
@@ -198,11 +321,15 @@ class Server:
             self._dht_duty.cancel()
             await asyncio.wait((self._dht_duty,))
             self.dht.close()
-        for listener in self._listeners:
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.wait((self._publishing,))
+        listeners = tuple(self._ports.values())
+        for listener in listeners:
             listener.close()
         self._sessions.end_all()
         async with asyncio.TaskGroup() as group:
-            for listener in self._listeners:
+            for listener in listeners:
                 group.create_task(listener.stop(self._config.stop_seconds))
 
     @asynccontextmanager
@@ -211,7 +338,9 @@ class Server:
         chores = [
             asyncio.create_task(self._keep_time()),
             asyncio.create_task(self._judge_waiting()),
+            asyncio.create_task(self.services.intake.judge_the_rest()),
             asyncio.create_task(self._expire()),
+            asyncio.create_task(self._replication.run()),
             asyncio.create_task(self.office.run()),
         ]
         for chore in chores:
@@ -247,28 +376,8 @@ class Server:
                 _log.error("the time could not be remembered: %s", error)
 
 
-async def _dht(
-    config: Config,
-    store: BlockStore,
-    verifier: VerifierPool,
-    clock: Callable[[], datetime],
-    guard: ClockGuard,
-    intake: Intake,
-) -> DhtService:
-    return await DhtService.start(
-        store,
-        verifier,
-        clock,
-        config.dht_settings,
-        config.dht_bytes,
-        intake.remember_refusal,
-        tuple(map(ServerAddress.parse, config.dht_bootstrap)),
-        guard.may_delete,
-    )
-
-
 def _lookups(config: Config) -> Lookups | None:
-    if not config.permit_dns_txt:
+    if not config.permit_dns_txt or config.covert:
         return None
     return Lookups(TxtResolver(config.dns_address), time.monotonic)
 

@@ -29,7 +29,7 @@ from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.policy import RATE_LIMITED
 from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
 from sealmail_server.account_desk import AccountDesk
-from sealmail_server.accounts import AccountRefused, hash_auth_key
+from sealmail_server.accounts import AccountRefused
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.dht.desk import EntangledDesk
 from sealmail_server.intake import Intake
@@ -39,6 +39,7 @@ from sealmail_server.memory import Crowded, MemoryBudget
 from sealmail_server.outgoing.accepting import NotServed
 from sealmail_server.outgoing.fetching import NotFetched
 from sealmail_server.outgoing.office import SortingOffice
+from sealmail_server.partner_desk import PartnerDesk
 from sealmail_server.reading import block_slices, find_block, whole_answer
 from sealmail_server.sources import Allowance
 from sealmail_server.tls_identity import TlsIdentity
@@ -62,6 +63,7 @@ class Services:
     intake: Intake
     office: SortingOffice
     desk: AccountDesk
+    partner: PartnerDesk
     identity: TlsIdentity
     limits: Limits
     guard: ClockGuard
@@ -262,7 +264,7 @@ class Session:
             await self._answer(Word.DONE)
 
     async def _rm_login(self, command: commands.RmLogin) -> None:
-        removed = await self._services.desk.remove((hash_auth_key(command.auth_key),))
+        removed = await self._services.desk.remove_key(command.auth_key)
         await self._answer(Word.DONE if removed else Word.FAILED)
 
     async def _gen_login(self, command: commands.GenLogin) -> None:
@@ -328,12 +330,21 @@ class Session:
 
     async def _store_proxy(self, command: commands.StoreProxy) -> None:
         desk, owner = self._services.office.acceptance, self.visitor.userid or ""
+        await self._hand_in(
+            command,
+            lambda lines: desk.take_text(command, lines, owner),
+            lambda lines: desk.receive_data(command, lines, owner),
+        )
+
+    async def _hand_in(
+        self,
+        command: Command,
+        take_text: Callable[[Lines], Awaitable[Verdict]],
+        receive_data: Callable[[Lines], DataReceiver],
+    ) -> None:
+        """Read a body that is queued, or never served."""
         try:
-            verdict = await self._receive(
-                command,
-                lambda lines: desk.take_text(command, lines, owner),
-                lambda lines: desk.receive_data(command, lines, owner),
-            )
+            verdict = await self._receive(command, take_text, receive_data)
         except NotServed as error:
             _log.info("%s: %s", command, error)
             verdict = None
@@ -410,6 +421,35 @@ class Session:
         )
         await self._answer(Word.DONE)
 
+    # The partner.
+
+    async def _partner_queued(self, command: commands.PartnerQueued) -> None:
+        mirror = self._services.office.mirror
+        await self._hand_in(
+            command,
+            lambda lines: mirror.take_text(command.key, lines),
+            lambda lines: mirror.receive_data(command.key, lines),
+        )
+
+    async def _partner_account(self, command: commands.PartnerAccount) -> None:
+        taken = await self._services.partner.merge_account(command)
+        await self._answer(Word.DONE if taken else Word.FAILED)
+
+    async def _partner_drop(self, command: commands.PartnerDrop) -> None:
+        await self._services.intake.take_tombstone(command.key, command.digest, command.date)
+        await self._answer(Word.DONE)
+
+    async def _partner_list(self, command: commands.PartnerList) -> None:
+        await self._answer(Listing(await self._services.partner.list_names(command)))
+
+    async def _partner_sync(self, _: commands.PartnerSync) -> None:
+        await self._services.partner.begin_comparing()
+        await self._answer(Word.DONE)
+
+    async def _partner_pair(self, command: commands.PartnerPair) -> None:
+        paired = await self._services.partner.accept(command, self.visitor)
+        await self._answer(Word.DONE if paired else Word.FAILED)
+
     async def _receive(
         self,
         command: Command,
@@ -448,6 +488,7 @@ class Session:
                 try:
                     await intake.take(event.data)
                 except StoreError:
+                    await intake.discard()
                     # The peer sends on: what is left is no commands.
                     await self._pass_over_body()
                     raise
@@ -485,6 +526,12 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.Drop: Session._drop,
     commands.Replicate: Session._replicate,
     commands.RepLogin: Session._rep_login,
+    commands.PartnerQueued: Session._partner_queued,
+    commands.PartnerAccount: Session._partner_account,
+    commands.PartnerDrop: Session._partner_drop,
+    commands.PartnerList: Session._partner_list,
+    commands.PartnerSync: Session._partner_sync,
+    commands.PartnerPair: Session._partner_pair,
     commands.AddLogin: Session._add_login,
     commands.RmLogin: Session._rm_login,
     commands.GenLogin: Session._gen_login,

@@ -8,9 +8,11 @@ from sealmail_store.entries import (
     Account,
     BlockData,
     Count,
+    EntryName,
     MailPlace,
     StoredEntry,
     Terms,
+    Tombstone,
     Verdict,
     WaitingEntry,
 )
@@ -44,7 +46,7 @@ from sealmail_store.spaces import (
     unpaid_space,
 )
 from sealmail_store.store import BlockStore
-from sealmail_store.views import ReadView
+from sealmail_store.views import WAITING_PAGE, ReadView
 from sealmail_store.write_view import WriteView
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "NO_CODE",
     "PROXIED",
     "WAITING",
+    "WAITING_PAGE",
     "Account",
     "BadBackup",
     "BlockData",
@@ -64,6 +67,7 @@ __all__ = [
     "DataSpool",
     "DhtRow",
     "DhtValues",
+    "EntryName",
     "MailPlace",
     "NewerSchema",
     "NoRoom",
@@ -84,6 +88,7 @@ __all__ = [
     "StoreMissing",
     "StoredEntry",
     "Terms",
+    "Tombstone",
     "Verdict",
     "WaitingEntry",
     "WriteView",

@@ -89,6 +89,16 @@ class StoredEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryName:
+    """By what an entry is told from others, without what it says; ``number`` is its row."""
+
+    key: BlockKey
+    identity: bytes
+    digest: bytes
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What was decided about the block with this digest; may be forgotten after a time."""
 
@@ -108,6 +118,15 @@ class WaitingEntry:
     poster: str | None
     source: str
     replicated: bool
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """An entry that its owner has dropped, and until when it stays away."""
+
+    key: BlockKey
+    digest: bytes
     until: datetime
 
 

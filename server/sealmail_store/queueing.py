@@ -19,12 +19,18 @@ from sealmail_store.spaces import PROXIED, SpaceBook
 
 
 class QueueKind(StrEnum):
-    """What a row asks for. The first three are for the partner, in the order of their urgency."""
+    """What a row asks for. The first four are for the partner, in the order of their urgency.
+
+    ``MIRROR`` tells it of proxied blocks and what became of them; what it has told us of its own
+    stands here as ``MIRRORED``.
+    """
 
     ACCOUNT = "account"
     TOMBSTONE = "tombstone"
+    MIRROR = "mirror"
     REPLICATE = "replicate"
     PROXY = "proxy"
+    MIRRORED = "mirrored"
 
 
 class QueueState(StrEnum):
@@ -178,7 +184,7 @@ class QueueBook(QueueView):
         self,
         connection: apsw.Connection,
         spaces: SpaceBook,
-        remove_entry: Callable[[int], None],
+        remove_entry: Callable[[int], object],
     ) -> None:
         super().__init__(connection)
         self._spaces = spaces

@@ -17,6 +17,9 @@ INDEX_NAME = "index.sqlite"
 # Tells our files from other SQLite files: "SLML".
 APPLICATION_ID = 0x534C4D4C
 
+# Pages that the writer keeps at hand; the usual 2 MiB would be read again for every mail.
+_WRITER_CACHE_KIB = 64 * 1024
+
 # Dates are seconds since 1970 UTC. An entry whose data is NULL though it has a size keeps its
 # bytes in data/AB/CD/<KEY>. The large columns come last, so that scans need not read them.
 # Verdicts and nonces all live about as long, so the oldest rows are the first to go and need no
@@ -188,6 +191,9 @@ def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:
         version = check_index(connection, path, len(steps))
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
+        # What a unit may have to undo is small; by default it would go through a file.
+        connection.execute("PRAGMA temp_store = MEMORY")
         if 0 < version < len(steps):
             copy_index(connection, path.with_name(f"{path.name}.schema-{version}"))
         with connection:

@@ -25,12 +25,19 @@ _ADD = (
     "INSERT INTO spaces (name, entries, bytes) VALUES (?, ?, ?) ON CONFLICT (name)"
     " DO UPDATE SET entries = entries + excluded.entries, bytes = bytes + excluded.bytes"
 )
-_DATA = "SELECT size, source FROM entries WHERE type = 'data' AND key = ? AND identity = x''"
 _NEXT_HOLDER = "SELECT min(holder) FROM named_data WHERE key = ? AND holder > ?"
 _UNCOUNTED = (
     "SELECT count(*), coalesce(sum(CASE WHEN EXISTS (SELECT 1 FROM named_data n"
     " WHERE n.key = e.key AND n.holder = ?) THEN 0 ELSE e.size END), 0)"
     " FROM entries e WHERE e.type = 'data' AND e.identity = x'' AND e.key IN (?)"
+)
+# Of some data what a holder has no paid name of: by source what nobody has, and the rest.
+_UNHELD = (
+    "SELECT CASE WHEN EXISTS (SELECT 1 FROM named_data n WHERE n.key = e.key AND n.holder > x'')"
+    " THEN NULL ELSE e.source END AS loose, count(*), sum(e.size)"
+    " FROM entries e WHERE e.type = 'data' AND e.identity = x'' AND e.key IN (?)"
+    " AND NOT EXISTS (SELECT 1 FROM named_data n WHERE n.key = e.key AND n.holder = ?)"
+    " GROUP BY loose"
 )
 # SQLite takes many thousands of values; a few hundred are as quick and need little memory.
 _ASKED_AT_ONCE = 500
@@ -84,16 +91,19 @@ class SpaceBook:
             return
         self._add(_spaces_of(entry.type, entry.key, entry.paid, entry.source), len(entry.header))
         holder = entry.holder if entry.paid else b""
-        for key in entry.names:
-            if holder:
-                self._count_held(key, holder, 1)
-            self._connection.execute(
-                "INSERT OR IGNORE INTO named_data (key, holder, entry) VALUES (?, ?, ?)",
-                (key.raw, holder, number),
-            )
+        names = [key.raw for key in entry.names]
+        if holder:
+            self._count_held(names, holder, 1)
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO named_data (key, holder, entry) VALUES (?, ?, ?)",
+            [(name, holder, number) for name in names],
+        )
 
-    def entry_goes(self, number: int) -> None:
-        """Count the entry in row ``number`` out, before that row is deleted."""
+    def entry_goes(self, number: int) -> int:
+        """Count the entry in row ``number`` out, before that row is deleted.
+
+        Return how many data blocks it named.
+        """
         row = self._connection.execute(
             "SELECT type, key, size, paid, source, length(header) FROM entries WHERE id = ?",
             (number,),
@@ -102,17 +112,18 @@ class SpaceBook:
         key = BlockKey(raw)
         if type == PROXIED:
             self._add(_held_spaces(source), length + size, -1)
-            return
+            return 0
         if type == BlockType.DATA:
             self._count_data(key, size, source, -1)
-            return
+            return 0
         self._add(_spaces_of(type, key, bool(paid), source), length, -1)
         named: list[Any] = self._connection.execute(
             "DELETE FROM named_data WHERE entry = ? RETURNING key, holder", (number,)
         ).fetchall()
-        for named_key, holder in named:
-            if holder:
-                self._count_held(BlockKey(named_key), holder, -1)
+        # All names of one entry are for one holder, or for none.
+        if named and (holder := named[0][1]):
+            self._count_held([name for name, _ in named], holder, -1)
+        return len(named)
 
     def waiting_came(self, entry: WaitingEntry) -> None:
         """Count in what waits."""
@@ -145,11 +156,8 @@ class SpaceBook:
     def uncounted(self, keys: Iterable[BlockKey], holder: bytes) -> tuple[int, int]:
         """Return how many of ``keys`` are stored, and their bytes that ``holder`` adds."""
         stored = added = 0
-        listed = [key.raw for key in keys]
-        for start in range(0, len(listed), _ASKED_AT_ONCE):
-            part = listed[start : start + _ASKED_AT_ONCE]
-            marks = ",".join("?" * len(part))
-            question = _UNCOUNTED.replace("(?)", f"({marks})")
+        for part in _parts([key.raw for key in keys]):
+            question = _about(_UNCOUNTED, part)
             count, size = self._connection.execute(question, (holder, *part)).get
             stored, added = stored + count, added + size
         return stored, added
@@ -162,34 +170,36 @@ class SpaceBook:
         if not held:
             self._add((LOOSE_DATA, source_space(LOOSE_DATA, source)), size, sign)
 
-    def _count_held(self, key: BlockKey, holder: bytes, sign: int) -> None:
-        """Let data, if it is stored, change hands, unless ``holder`` has another paid name of it.
+    def _count_held(self, names: list[bytes], holder: bytes, sign: int) -> None:
+        """Let stored data change hands, but what ``holder`` has another paid name of.
 
-        Called before a name is put, and after one is deleted.
+        Called before the names of an entry are put, and after they are deleted.
         """
-        row = self._connection.execute(_DATA, (key.raw,)).get
-        if row is None or self._is_held(key, holder):
-            return
-        size, source = row
-        self._add((holder_space(holder),), size, sign)
-        if self._connection.execute(_NEXT_HOLDER, (key.raw, b"")).get is None:
-            self._add((LOOSE_DATA, source_space(LOOSE_DATA, source)), size, -sign)
+        for part in _parts(names):
+            rows: Any = self._connection.execute(_about(_UNHELD, part), (*part, holder)).fetchall()
+            for loose, count, size in rows:
+                self._add((holder_space(holder),), size, sign, count)
+                if loose is not None:
+                    spaces = LOOSE_DATA, source_space(LOOSE_DATA, loose)
+                    self._add(spaces, size, -sign, count)
 
-    def _is_held(self, key: BlockKey, holder: bytes) -> bool:
-        return bool(
-            self._connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM named_data WHERE key = ? AND holder = ?)",
-                (key.raw, holder),
-            ).get
-        )
-
-    def _add(self, names: Iterable[str], size: int, sign: int = 1) -> None:
+    def _add(self, names: Iterable[str], size: int, sign: int = 1, count: int = 1) -> None:
         for name in names:
-            self._connection.execute(_ADD, (name, sign, sign * size))
+            self._connection.execute(_ADD, (name, sign * count, sign * size))
             if sign < 0:
                 self._connection.execute(
                     "DELETE FROM spaces WHERE name = ? AND entries = 0", (name,)
                 )
+
+
+def _parts(keys: list[bytes]) -> Iterator[list[bytes]]:
+    for start in range(0, len(keys), _ASKED_AT_ONCE):
+        yield keys[start : start + _ASKED_AT_ONCE]
+
+
+def _about(question: str, keys: list[bytes]) -> str:
+    """Give a question a mark for each of its keys."""
+    return question.replace("(?)", f"({','.join('?' * len(keys))})")
 
 
 def _held_spaces(source: str) -> tuple[str, str]:

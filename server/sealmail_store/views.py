@@ -15,9 +15,11 @@ from sealmail_store.dht_values import DhtValues
 from sealmail_store.entries import (
     Account,
     Count,
+    EntryName,
     MailPlace,
     StoredEntry,
     Terms,
+    Tombstone,
     Verdict,
     WaitingEntry,
 )
@@ -42,6 +44,8 @@ _END = datetime.max.replace(tzinfo=UTC)
 
 # A page of entries with 64 KiB of data each stays within a few megabytes.
 _PAGE = 64
+# Entries that wait are asked for, and judged, so many at a time.
+WAITING_PAGE = 64
 
 # One question for all types; lists travel as JSON.
 _PRESENT = (
@@ -61,6 +65,10 @@ _MAIL_PLACE = (
     " coalesce((SELECT bytes FROM spaces WHERE name = ?10), 0)"
 )
 _KINDS = tuple(BlockType)
+_NAMES = (
+    "SELECT key, identity, digest, id FROM entries WHERE type = ? AND key <= ?"
+    " AND (key, identity) > (?, ?) ORDER BY key, identity LIMIT ?"
+)
 _READABLE = (
     f"{ENTRIES} type IN (?, ?, ?, ?, ?) AND key = ?"
     " AND (type != 'message-announcement' OR (holder = ? AND +date >= ?))"
@@ -140,6 +148,29 @@ class ReadView:
             place = (type, last.raw, page[-1].key.raw, page[-1].identity)
             page = self._page("(key, identity) > (?, ?)", place)
 
+    def names_between(
+        self, type: str, first: BlockKey, last: BlockKey, *, limit: int, after: bytes = b""
+    ) -> tuple[EntryName, ...]:
+        """Return up to ``limit`` names of entries of ``type``, by key, both ends included.
+
+        Under the first key only those whose identity is beyond ``after``.
+        """
+        rows: Any = self._connection.execute(
+            _NAMES if after else _NAMES.replace(" > ", " >= "),
+            (type, last.raw, first.raw, after, limit),
+        )
+        return tuple(EntryName(BlockKey(raw), *rest) for raw, *rest in rows)
+
+    def tombstones(self, after: int, limit: int) -> tuple[int, tuple[Tombstone, ...]]:
+        """Return a page of the tombstones, and the place to go on ``after``."""
+        rows: Any = self._connection.execute(
+            "SELECT rowid, key, digest, until FROM tombstones WHERE rowid > ?"
+            " ORDER BY rowid LIMIT ?",
+            (after, limit),
+        ).fetchall()
+        found = (Tombstone(BlockKey(key), digest, moment(until)) for _, key, digest, until in rows)
+        return (rows[-1][0] if rows else after), tuple(found)
+
     def counts(self) -> dict[str, Count]:
         """Count entries and bytes of each type; reads the whole index."""
         rows: Any = self._connection.execute(
@@ -173,7 +204,7 @@ class ReadView:
         return next(map(self._entry, rows), None)
 
     def waiting(
-        self, awaits: bytes, after: int = 0, limit: int = _PAGE
+        self, awaits: bytes, after: int = 0, limit: int = WAITING_PAGE
     ) -> tuple[int, tuple[WaitingEntry, ...]]:
         """Return a page of what waits for a key id, and the place to go on ``after``."""
         rows: Any = self._connection.execute(

@@ -15,6 +15,12 @@ from sealmail_store.rows import PUT_ACCOUNT, PUT_ENTRY, PUT_WAITING, row_of, sec
 from sealmail_store.spaces import PROXIED
 from sealmail_store.views import LATEST_TIME, ReadView
 
+MOST_VERDICTS = 1_000_000
+# Looking whether there are too many costs as much as some of the statements of a mail.
+_VERDICT_STEP = 64
+# An expired mail that names thousands of data blocks costs as much as hundreds of others.
+_NAMES_AT_ONCE = 2_000
+
 
 class WriteView(ReadView):
     """A state that the work may also change; all its changes stand or fall together.
@@ -71,20 +77,22 @@ class WriteView(ReadView):
 
         ``after`` is the place where the last slice ended, ``(0, 0)`` at first; the next one is
         returned, ``None`` at the end. Data that is named, and revoked keys whose userid has an
-        account, are passed over.
+        account, are passed over. Entries that name much data make a shorter slice.
         """
         rows: Any = self._connection.execute(
             "SELECT date, id, key, revoked FROM entries WHERE type = ? AND date < ?"
             " AND (date, id) > (?, ?) ORDER BY date, id LIMIT ?",
             (type, seconds(before), *after, limit),
         ).fetchall()
-        gone = 0
-        for _, number, raw, revoked in rows:
+        gone = named = 0
+        for date, number, raw, revoked in rows:
             key = BlockKey(raw)
             kept = self.is_named(key) if type == BlockType.DATA else revoked and self._owned(key)
             if not kept:
-                self._remove(number)
+                named += self._remove(number)
                 gone += 1
+            if named > _NAMES_AT_ONCE:
+                return gone, (date, number)
         return gone, rows[-1][:2] if len(rows) == limit else None
 
     def put_waiting(self, entry: WaitingEntry) -> None:
@@ -162,12 +170,18 @@ class WriteView(ReadView):
         """Forget the terms of a key id."""
         self._connection.execute("DELETE FROM terms WHERE holder = ?", (holder,))
 
-    def put_verdict(self, verdict: Verdict) -> None:
-        """Remember a verdict, in the place of an earlier one about the same block."""
+    def put_verdict(self, verdict: Verdict, most: int = MOST_VERDICTS) -> None:
+        """Remember a verdict, in the place of an earlier one about the same block.
+
+        About ``most`` verdicts are remembered; beyond them the oldest go.
+        """
         self._connection.execute(
             "INSERT OR REPLACE INTO verdicts (digest, text, kept_until) VALUES (?, ?, ?)",
             (verdict.digest, verdict.text, seconds(verdict.kept_until)),
         )
+        row = self._connection.last_insert_rowid()
+        if row % _VERDICT_STEP == 0:
+            self._connection.execute("DELETE FROM verdicts WHERE rowid <= ?", (row - most,))
 
     def forget_verdicts(self, now: datetime, limit: int, most: int) -> int:
         """Forget up to ``limit`` verdicts kept until before ``now``, or beyond the last ``most``.
@@ -274,8 +288,9 @@ class WriteView(ReadView):
         """Remove every file that no entry names; return how many. Reads the whole directory."""
         return self._files.sweep(self._is_in_file)
 
-    def _remove(self, number: int) -> None:
-        self._spaces.entry_goes(number)
+    def _remove(self, number: int) -> int:
+        """Remove the entry in a row; return how many data blocks it named."""
+        named = self._spaces.entry_goes(number)
         key, digest, in_file = self._connection.execute(
             "DELETE FROM entries WHERE id = ? RETURNING key, digest, data IS NULL AND size > 0",
             (number,),
@@ -283,6 +298,7 @@ class WriteView(ReadView):
         self.queue.entry_goes(number, digest)
         if in_file:
             self._doubtful.add(BlockKey(key))
+        return named
 
     def _owned(self, key: BlockKey) -> bool:
         return bool(

@@ -77,14 +77,13 @@ class Report:
         if not self.summary.by_code:
             return '<section><h2>Findings</h2><p class="good">Nothing is wrong.</p></section>'
         rows = "".join(
-            f'<tr><td class="{severity}">{severity}</td><td>{escape(code)}</td>'
-            f'<td class="number">{count:,}</td><td>{escape(_meaning(code))}</td></tr>'
+            f'<tr><td class="{severity}">{severity}</td><td>{escape(code)}<br>'
+            f'<small>{escape(_meaning(code))}</small></td><td class="number">{count:,}</td></tr>'
             for (_, severity, code), count in self.summary.by_code.items()
         )
         return (
             "<section><h2>Findings</h2><table><thead><tr><th>severity</th><th>code</th>"
-            f'<th class="number">count</th><th>what it is</th></tr></thead><tbody>{rows}'
-            "</tbody></table></section>"
+            f'<th class="number">count</th></tr></thead><tbody>{rows}</tbody></table></section>'
         )
 
     def _drift(self) -> str:
@@ -105,7 +104,9 @@ class Report:
 
     def _section(self, job: str) -> str:
         drawn = "".join(draw(self) for draw in _PLOTS.get(job, ()))
-        return f"<section><h2>{_JOBS[job]}</h2>{drawn}</section>" if drawn else ""
+        if not drawn:
+            return ""
+        return f'<section id="{job}"><h2>{_JOBS[job]}</h2>{drawn}</section>'
 
     def _evidence(self) -> str:
         if not self.findings:
@@ -275,13 +276,17 @@ def _missing(report: Report) -> str:
     missing = report.of("replicas", "missing")
     if not alike and not missing:
         return ""
+    by_way: dict[str, float] = {}
+    for group, count in missing.items():
+        way = group.rpartition(", ")[0]
+        by_way[way] = by_way.get(way, 0) + count
     rows = "".join(
         f'<tr><td>{escape(way)}</td><td class="number">{count:,.0f}</td></tr>'
-        for way, count in sorted(missing.items())
+        for way, count in sorted(by_way.items())
     )
     table = (
-        "<table><thead><tr><th>way, type, age</th><th class='number'>missing</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table>"
+        "<table><thead><tr><th>what has not gone which way</th><th class='number'>blocks</th>"
+        f"</tr></thead><tbody>{rows}</tbody></table>"
     )
     return f"<p>{sum(alike.values()):,.0f} entries are alike.</p>{table if rows else ''}"
 

@@ -22,6 +22,9 @@ th,td{text-align:left;vertical-align:top;padding:.35rem .5rem;border-bottom:1px 
 .number{text-align:right;font-variant-numeric:tabular-nums}
 code{overflow-wrap:anywhere;font-size:.8rem}td{overflow-wrap:anywhere}
 figure{margin:1rem 0}figcaption{font-weight:600}
+figure ul{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;margin:0;padding:0 0 0 10%}
+figure li{font-size:.85rem}svg.key{width:.8em;height:.8em;margin-right:.35em}
+small{color:var(--faint)}
 svg{width:100%;height:auto;font:12px system-ui,sans-serif;fill:var(--ink)}
 svg .grid{stroke:var(--line)}
 @media (max-width:40rem){body{padding:.7rem}svg{font-size:17px}}

@@ -2,57 +2,87 @@
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import SparkSession
 
+from sealmail_spark.packing import pack
 from sealmail_spark.source import SealmailSource
 
-_APPLICATION = "sealmail-audit"
-# Ample for sums of a whole store; a cluster has its own setting.
-_SETTINGS = {
-    "spark.ui.enabled": "false",
+_APPLICATION: Final = "sealmail-audit"
+# What any session can be told. A few partitions are ample for sums; Spark makes fewer of them.
+_SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
 }
+_CONFIGURED: Final = "SPARK_CONF_DIR"
+_QUIET: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %c{1}: %m%n
+"""
 
 
 def open_session(master: str | None = None, *, watched: bool = False) -> SparkSession:
-    """Return a session that knows the format ``sealmail``.
+    """Return a session that knows the format ``sealmail``; the running one, if there is one.
 
     ``master`` is a Spark master such as ``local[2]`` or ``spark://HOST:7077``, or a Spark Connect
     server, ``sc://HOST:15002``; without one, what the environment says, else this machine.
     ``watched`` shows a bar of progress.
     """
     running = SparkSession.getActiveSession()
-    if running is not None:
-        running.dataSource.register(SealmailSource)
-        return running
-    builder = SparkSession.builder.appName(_APPLICATION)
-    if master is not None and master.startswith("sc://"):
-        builder = builder.remote(master)
-    elif master is not None:
-        builder = builder.master(master)
-    if not _is_remote(master):
-        # Workers must be the Python that the driver is, unless a cluster brings its own.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.config("spark.ui.showConsoleProgress", str(watched).lower())
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    if not _is_remote(master):
-        spark.sparkContext.setLogLevel("ERROR")
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark = running or _start(master, watched=watched)
     spark.dataSource.register(SealmailSource)
     return spark
 
 
-def _is_remote(master: str | None) -> bool:
-    """Tell whether a Spark Connect server does the work."""
-    return (master or "").startswith("sc://") or "SPARK_REMOTE" in os.environ
+def close_session() -> None:
+    """End the running session, if there is one, and with it a Spark that was started for it."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.stop()
 
 
-def package_root() -> Path:
-    """Return the directory that holds this package."""
-    return Path(__file__).parents[1]
+def _start(master: str | None, *, watched: bool) -> SparkSession:
+    builder = SparkSession.builder.appName(_APPLICATION)
+    # Workers must be the Python that the driver is, unless a cluster brings its own.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://"):
+        spark = (builder.remote(master) if master else builder).getOrCreate()
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
+        with tempfile.TemporaryDirectory(prefix="sealmail-") as directory:
+            spark.addArtifacts(str(pack(Path(directory))), pyfile=True)
+        return spark
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", str(watched).lower())
+    if master is not None:
+        builder = builder.master(master)
+    with _hushed():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Have Spark log errors only, where nobody has said how it is to log."""
+    if _CONFIGURED in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="sealmail-") as directory:
+        (Path(directory) / "log4j2.properties").write_text(_QUIET, encoding="utf-8")
+        os.environ[_CONFIGURED] = directory
+        try:
+            yield
+        finally:
+            del os.environ[_CONFIGURED]

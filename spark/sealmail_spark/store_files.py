@@ -150,10 +150,7 @@ def key_ranges(
     for store in stores:
         with closing(open_index(store.directory)) as connection:
             latest = latest_time_seen(connection) if seen is None else seen
-            counts: list[tuple[str, int]] = connection.execute(
-                "SELECT type, count(*) FROM entries GROUP BY type ORDER BY type"
-            ).fetchall()
-        for type, count in counts:
+        for type, count in counts_by_type(store).items():
             if types is None or type in types:
                 pieces = max(1, -(-count // rows_each))
                 bounds = [_bound(place, pieces) for place in range(pieces)]
@@ -163,6 +160,12 @@ def key_ranges(
                     for first, end in zip(bounds, ends, strict=True)
                 ]
     return ranges
+
+
+def counts_by_type(store: StoreFolder) -> dict[str, int]:
+    """Return how many entries of each type a store has."""
+    with closing(open_index(store.directory)) as connection:
+        return dict(connection.execute("SELECT type, count(*) FROM entries GROUP BY type"))
 
 
 def _bound(place: int, pieces: int) -> bytes:

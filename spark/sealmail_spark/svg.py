@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-_WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 58
+_WIDTH, _HEIGHT = 640, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 30
 # Told apart by those who see colours otherwise, too (Okabe and Ito), and by their dashes.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES: Final = ("", "7 4", "2 3", "9 3 2 3", "1 4", "12 5")
@@ -109,20 +109,19 @@ def _figure(
     return (
         f'<figure><figcaption>{escape(title)} <span class="unit">({escape(unit)})</span>'
         f'</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"'
-        f' aria-label="{escape(title, quote=True)}">{grid}{named}{"".join(parts)}{legend}</svg>'
-        "</figure>"
+        f' aria-label="{escape(title, quote=True)}">{grid}{named}{"".join(parts)}</svg>'
+        f"{legend}</figure>"
     )
 
 
 def _legend(series: Sequence[Series]) -> str:
-    room = (_WIDTH - _LEFT - _RIGHT) / len(series)
-    y = _HEIGHT - 14
-    return "".join(
-        f'<rect x="{_LEFT + place * room:.1f}" y="{y - 9}" width="12" height="12"'
-        f' fill="{_colour(place)}"/>'
-        f'<text x="{_LEFT + place * room + 17:.1f}" y="{y + 1}">{escape(each.name)}</text>'
+    """Name the series, below the plot, where a narrow screen can break the line."""
+    named = "".join(
+        f'<li><svg viewBox="0 0 12 12" class="key"><rect width="12" height="12"'
+        f' fill="{_colour(place)}"/></svg>{escape(each.name)}</li>'
         for place, each in enumerate(series)
     )
+    return f"<ul>{named}</ul>"
 
 
 def _places(labels: Sequence[str]) -> list[tuple[float, str]]:

@@ -29,10 +29,13 @@ def main(directory: Path, mebibytes: int) -> None:
             passphrase=None,
             readers=[key],
             target=sealed,
+            zip_file=directory / "own.zip",
         )
+        (directory / "own.zip").unlink()
         opened = open_seal(sealed, keyring=keyring, passphrase=None, directory=directory)
         sealed.unlink()
-        assert keyring.verify_detached(opened.signature, opened.zip_file).valid
+        assert opened.check is not None
+        assert opened.check.valid
     received = open_letter(opened.zip_file)
     assert received.attachments[0].size == source.stat().st_size
     # Unlike the figure of getrusage, this one does not count the process that started us.

@@ -1,13 +1,14 @@
 """Sealed files are cut into pieces and joined again."""
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from sealmail_client.cutting import Piece, PieceFile, cut, join, read_piece
+from sealmail_client.cutting import JoinedPieces, Piece, PieceFile, cut, damaged, read_piece
 from sealmail_client.errors import BadMessage, BadPiece
-from sealmail_protocol.keys import BlockKey, data_key
+from sealmail_protocol.keys import data_key
 
 CONTENT = bytes(range(256)) * 4000
 
@@ -64,36 +65,65 @@ def test_a_piece_of_a_shortened_file_is_refused(sealed: Path) -> None:
         read_piece(sealed, piece)
 
 
-def test_joined_pieces_are_the_sealed_file(pieces: list[PieceFile], tmp_path: Path) -> None:
-    """Joined pieces are the sealed file."""
-    join(pieces, data_key(CONTENT), tmp_path / "joined")
-    assert (tmp_path / "joined").read_bytes() == CONTENT
+def test_each_piece_is_told_as_soon_as_it_is_cut(sealed: Path) -> None:
+    """They are told in order, and the same as are returned."""
+    told: list[Piece] = []
+    message = cut(sealed, 300_000, found=told.append)
+    assert tuple(told) == message.pieces
 
 
-@pytest.mark.parametrize("damage", ["missing", "damaged"])
-def test_a_bad_piece_is_named(pieces: list[PieceFile], tmp_path: Path, damage: str) -> None:
-    """A bad piece is named."""
-    if damage == "missing":
-        pieces[2].path.unlink()
-    else:
-        pieces[2].path.write_bytes(b"something else")
-    with pytest.raises(BadPiece, match=damage) as caught:
-        join(pieces, data_key(CONTENT), tmp_path / "joined")
-    assert caught.value.key == pieces[2].key
-    assert not (tmp_path / "joined").exists()
+def read_all(joined: JoinedPieces) -> bytes:
+    """Read a stream to its end."""
+    return b"".join(iter(lambda: joined.read(100_000), b""))
 
 
-def test_good_pieces_in_the_wrong_order_are_refused(
-    pieces: list[PieceFile], tmp_path: Path
-) -> None:
-    """Good pieces in the wrong order are refused."""
-    with pytest.raises(BadMessage, match="MessageHash") as caught:
-        join(pieces[::-1], data_key(CONTENT), tmp_path / "joined")
-    assert not isinstance(caught.value, BadPiece)
-    assert not (tmp_path / "joined").exists()
+def test_joined_pieces_are_the_sealed_file(pieces: list[PieceFile]) -> None:
+    """The whole has the hash that is announced."""
+    joined = JoinedPieces.of(pieces)
+    assert read_all(joined) == CONTENT
+    assert joined.message_hash() == data_key(CONTENT)
 
 
-def test_no_pieces_are_no_mail(tmp_path: Path) -> None:
-    """No pieces are no mail."""
+def test_the_hash_is_over_what_nobody_has_read_too(pieces: list[PieceFile]) -> None:
+    """Who stops reading early still learns whether the whole is right."""
+    joined = JoinedPieces.of(pieces)
+    joined.read(10)
+    assert joined.message_hash() == data_key(CONTENT)
+
+
+def test_a_reader_waits_for_pieces_that_are_still_to_come(pieces: list[PieceFile]) -> None:
+    """One thread reads what another appends, until it says that this was all."""
+    joined = JoinedPieces()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_all, joined)
+        for piece in pieces:
+            joined.append(piece)
+        joined.end()
+        assert reading.result() == CONTENT
+
+
+def test_a_reader_learns_that_the_rest_does_not_come(pieces: list[PieceFile]) -> None:
+    """He must not take what came for the whole."""
+    joined = JoinedPieces()
+    joined.append(pieces[0])
+    joined.give_up()
     with pytest.raises(BadMessage):
-        join([], BlockKey(bytes(20)), tmp_path / "joined")
+        read_all(joined)
+
+
+def test_bad_pieces_are_named(pieces: list[PieceFile]) -> None:
+    """What is missing and what is damaged, and none of the good ones."""
+    pieces[1].path.unlink()
+    pieces[2].path.write_bytes(b"something else")
+    assert [(one.key, str(one)[-7:]) for one in damaged(pieces)] == [
+        (pieces[1].key, "missing"),
+        (pieces[2].key, "damaged"),
+    ]
+    with pytest.raises(BadPiece, match="missing"):
+        read_all(JoinedPieces.of(pieces))
+
+
+def test_good_pieces_in_the_wrong_order_have_another_hash(pieces: list[PieceFile]) -> None:
+    """Each fits its key, and all together are not what was announced."""
+    assert damaged(pieces[::-1]) == []
+    assert JoinedPieces.of(pieces[::-1]).message_hash() != data_key(CONTENT)

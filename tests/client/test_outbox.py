@@ -93,7 +93,7 @@ def test_a_message_goes_from_draft_to_acknowledgment(outbox: Outbox) -> None:
     """Every recipient on his own; the lines come back as they were recorded."""
     number = sealed(outbox)
     header = make_data_header(DATE, mint(b"", Difficulty(8, 2)), 6)
-    outbox.record_data_stamp(number, 0, header)
+    outbox.record_data_stamp(number, OutgoingBlock(0, KEY, 6, None), header)
     outbox.record_stamped(number, BOB, ANNOUNCEMENT)
     outbox.record_trouble(number, BOB, "down")
     assert [one.reason for one in outbox.one(number).at(Stage.STAMPED)] == ["down"]

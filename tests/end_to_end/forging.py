@@ -56,7 +56,12 @@ def post(keyring: Keyring, reader: User, content: bytes, signature: bytes, place
     sealed = place / f"{data_key(content).hex}.pgp"
     whole = len(signature).to_bytes(2, "big") + signature + content
     keyring.encrypt(io.BytesIO(whole), sealed, (reader.key_id,))
-    asyncio.run(_deliver(reader, sealed.read_bytes()))
+    leave(reader, sealed.read_bytes())
+
+
+def leave(reader: User, sealed: bytes) -> None:
+    """Leave sealed bytes of one block in the mailbox of ``reader``."""
+    asyncio.run(_deliver(reader, sealed))
 
 
 async def _deliver(reader: User, data: bytes) -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,7 @@ class Server:
         """Make a server on a free port, and auth keys for its users."""
         address = f"127.0.0.1:{free_port()}"
         _sealmaild("init", "--data", str(directory), "--listen", address)
+        allow_private_targets(directory)
         auth_keys = _sealmaild("account", "generate", "16", "--data", str(directory)).split()
         return cls(directory, ServerAddress.parse(address), auth_keys)
 
@@ -94,13 +96,26 @@ class User:
 
     @classmethod
     def settle(
-        cls, place: Path, name: str, address: str, server: Server, price: str = PRICE
+        cls,
+        place: Path,
+        name: str,
+        address: str,
+        server: Server,
+        price: str = PRICE,
+        *,
+        reached_at: Sequence[ServerAddress] = (),
+        ways: Sequence[str] = (),
     ) -> "User":
-        """Make an identity, published on its server."""
+        """Make an identity, published on its server.
+
+        ``reached_at`` are other addresses of that server, ``ways`` further options of ``init``.
+        """
         user = cls(name, address, place / name.lower(), server)
         identity = ("--name", name, "--address", address, "--price", price)
         # Only tests that run a name server ask one.
-        home = ("--server", str(server.address), "--allow-private-targets", "--dns", "off")
+        home = ["--allow-private-targets", "--dns", "off", *ways]
+        for one in reached_at or (server.address,):
+            home += ["--server", str(one)]
         auth_key = server.auth_keys.pop()
         done = user.runs(
             "init",
@@ -159,6 +174,20 @@ class User:
         """Write to ``to``, looking up their keys on their servers."""
         return self.tries(*letter_to(to, subject), *options)
 
+    def outcome(self, number: int, state: str, command: str = "acks") -> Any:
+        """Return a message that was sent, once it is at ``state`` for everybody.
+
+        What the home server delivers takes a moment.
+        """
+        deadline = time.monotonic() + SECONDS
+        while True:
+            (row,) = (r for r in self.does(command, "--json").value if r["number"] == number)
+            states = {one["state"] for one in row["recipients"]}
+            if states == {state}:
+                return row
+            assert time.monotonic() < deadline, row
+            time.sleep(0.2)
+
     def subjects(self) -> list[str]:
         """Return the subjects of all mail in the inbox."""
         return [row["subject"] for row in self.does("list", "--json").value]
@@ -208,6 +237,12 @@ def letter_to(readers: Sequence[User], subject: str) -> list[str]:
     named = [("--to", user.address, "--server", str(user.server.address)) for user in readers]
     words = [word for pair in named for word in pair]
     return ["send", *words, "--subject", subject, "--message", "text"]
+
+
+def allow_private_targets(directory: Path) -> None:
+    """Let a server deliver to others on loopback."""
+    config = directory / "config.toml"
+    config.write_text(f"allow_private_targets = true\n{config.read_text()}")
 
 
 def free_port() -> int:

@@ -37,9 +37,8 @@ def test_a_mail_is_sent_fetched_read_and_acknowledged(alice: User, bob: User) ->
     assert (mail["text"], mail["signature"], mail["remark"]) == ("text", "valid", "")
     assert mail["from"] == "Alice <alice@a.example>"
     assert mail["sender_key"] == alice.key_id.hex
-    rows = {row["number"]: row for row in alice.runs("acks", "--json").value}
-    assert rows[sent["number"]]["recipients"][0]["state"] == "acknowledged"
-    assert rows[sent["number"]]["recipients"][0]["acknowledged"] is not None
+    row = alice.outcome(sent["number"], "acknowledged")
+    assert row["recipients"][0]["acknowledged"] is not None
     alice.does("outbox", "--retry")
     assert not (alice.home / "outgoing" / str(sent["number"])).exists()
     assert not any((bob.home / "incoming").iterdir())

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from tests.end_to_end.programs import SECONDS, Server, User, letter_to
 
-from sealmail_client.desk import utc_now
+from sealmail_client.desk import open_desk, utc_now
+from sealmail_client.profile import Home
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.pins import MemoryPins
 from sealmail_pow import Difficulty, mint
+from sealmail_protocol.bypass import BypassSecret, bypass_token
 from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.keys import data_key, mailbox_key
 from sealmail_protocol.replies import Word
@@ -102,13 +104,14 @@ def test_watching_brings_mail_leaves_the_home_free_and_ends_on_a_signal(
     assert complaint.endswith("stopped\n")
 
 
-async def announce_blocks(reader: User, count: int) -> None:
-    """Announce a mail of blocks that nobody stored."""
+async def announce_blocks(reader: User, count: int, secret: BypassSecret | None = None) -> None:
+    """Announce a mail of blocks that nobody stored, with a token if a secret is known."""
     keys = tuple(data_key(secrets.token_bytes(8)) for _ in range(count))
     date, mailbox = utc_now(), mailbox_key("0", reader.key_id)
     stamped = message_challenge(reader.key_id, keys[0], date, keys)
     stamp = mint(stamped, Difficulty(20, 2))
-    announcement = make_announcement(date, stamp, reader.key_id, "0", keys, keys[0])
+    token = None if secret is None else bypass_token(secret, stamped)
+    announcement = make_announcement(date, stamp, reader.key_id, "0", keys, keys[0], token)
     local = DialSettings(allow_private_targets=True)
     async with await dial(reader.server.address, local, MemoryPins(), strict_pin=False) as remote:
         assert await remote.store(mailbox, announcement.lines) is Word.DONE
@@ -125,6 +128,23 @@ def test_large_mail_waits_until_its_number_is_named(bob: User) -> None:
     asked = bob.does("fetch", str(listed["number"])).output
     assert "13 blocks: block 1 of 13 is not on the server yet" in asked
     assert bob.tries("fetch", "9999").exit_code == 21
+
+
+def test_large_mail_of_somebody_who_was_written_to_does_not_wait(alice: User, bob: User) -> None:
+    """A token tells who he is before anything is fetched; he who was revoked is a stranger."""
+    with open_desk(Home(bob.home), alone=True) as desk:
+        given = desk.bypass.give(alice.key_id, desk.clock(), secrets.token_bytes)
+    asyncio.run(announce_blocks(bob, 15, given.secret))
+    (listed,) = (
+        row for row in bob.does("fetch", "--json").value["waiting"] if row["blocks"] == 15
+    )
+    assert listed["state"] == "announced"
+    assert "block 1 of 15 is not on the server yet" in listed["reason"]
+    bob.does("bypass", "revoke", alice.key_id.hex)
+    (listed,) = (
+        row for row in bob.does("fetch", "--json").value["waiting"] if row["blocks"] == 15
+    )
+    assert listed["state"] == "large"
 
 
 def test_mail_is_found_by_words_in_subject_people_and_text(alice: User, bob: User) -> None:

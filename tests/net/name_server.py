@@ -25,47 +25,28 @@ database:
 log:
   - target: stderr
     any: error
-{policy}zone:
+zone:
 {zones}"""
 _ZONE = """\
   - domain: {zone}
     file: {file}
-{signing}"""
-_POLICY = """\
-policy:
-  - id: quick
-    algorithm: ECDSAP256SHA256
-    keystore: default
-"""
-_SIGNING = """\
-    dnssec-signing: on
-    dnssec-policy: quick
-    zonefile-sync: -1
-    zonefile-load: difference-no-serial
-    journal-content: all
 """
 # Of this one knot has no file, so that every question for it fails.
 BROKEN_ZONE = "broken.test"
 
 
 @contextmanager
-def name_server(
-    directory: Path, zones: Mapping[str, str], *, signed: bool = False
-) -> Iterator[ServerAddress]:
-    """Serve ``zones``, each a name and the lines of its records, signed if wanted."""
+def name_server(directory: Path, zones: Mapping[str, str]) -> Iterator[ServerAddress]:
+    """Serve ``zones``, each a name and the lines of its records."""
     directory.mkdir(mode=0o700, exist_ok=True)
     for zone, records in zones.items():
         (directory / zone).write_text(_HEAD.format(zone=zone) + records)
     address = ServerAddress("127.0.0.1", free_port())
     listed = "".join(
-        _ZONE.format(zone=zone, file=directory / zone, signing=_SIGNING if signed else "")
-        for zone in (*zones, BROKEN_ZONE)
+        _ZONE.format(zone=zone, file=directory / zone) for zone in (*zones, BROKEN_ZONE)
     )
     config = directory / "knot.conf"
-    policy = _POLICY if signed else ""
-    config.write_text(
-        _CONFIG.format(port=address.port, directory=directory, zones=listed, policy=policy)
-    )
+    config.write_text(_CONFIG.format(port=address.port, directory=directory, zones=listed))
     with (directory / "log").open("w") as log:
         process = subprocess.Popen(["knotd", "-c", str(config)], stdout=log, stderr=log)
     try:

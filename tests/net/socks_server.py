@@ -4,7 +4,6 @@ It misbehaves where a test wants that.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -42,19 +41,21 @@ class Asked:
 
 @dataclass
 class SocksServer:
-    """Serves SOCKS5; ``hosts`` says which port of loopback stands for a name."""
+    """Serves SOCKS5; ``hosts`` says which port, of loopback if alone, stands for a name."""
 
-    hosts: Mapping[str, int] = field(default_factory=dict)
+    hosts: Mapping[str, int | tuple[str, int]] = field(default_factory=dict)
     mood: Mood = Mood.HONEST
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[ServerAddress]:
-        """Serve on a free port of loopback."""
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def serving(
+        self, host: str = "127.0.0.1", port: int = 0
+    ) -> AsyncIterator[ServerAddress]:
+        """Serve on a free port of loopback, or as told."""
+        server = await asyncio.start_server(self._serve, host, port)
         try:
-            yield ServerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
+            yield ServerAddress(host, server.sockets[0].getsockname()[1])
         finally:
             server.close()
 
@@ -91,11 +92,12 @@ class SocksServer:
         if self.mood is Mood.CUTTING:
             writer.write(b"\x05\x00\x00")
             return
-        port = self.hosts.get(asked.host)
-        if self.mood is Mood.REFUSING or port is None:
+        far = self.hosts.get(asked.host)
+        if self.mood is Mood.REFUSING or far is None:
             writer.write(_answer(_UNREACHABLE))
             return
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        far_host, far_port = far if isinstance(far, tuple) else ("127.0.0.1", far)
+        far_reader, far_writer = await asyncio.open_connection(far_host, far_port)
         writer.write(_answer(_OK))
         async with asyncio.TaskGroup() as group:
             group.create_task(_pass_on(reader, far_writer))
@@ -137,8 +139,11 @@ def _answer(code: int) -> bytes:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while piece := await reader.read(_PIECE):
             writer.write(piece)
             await writer.drain()
-    writer.close()
+    except OSError:
+        pass
+    finally:
+        writer.close()

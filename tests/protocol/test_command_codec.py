@@ -54,7 +54,9 @@ def test_commands_are_values() -> None:
         "QUEUE SINCE", "QUEUE x", f"QUEUE SINCE {DAY} x", f"DROP {K}", f"DROP {D} {K}", "PARTNER",
         f"PARTNER DROP {K} {D}", f"PARTNER ACCOUNT {D} abcdefgh Confirmed",
         f"PARTNER ACCOUNT {D} abcdefgh", f"PARTNER QUEUED {K} x", f"PARTNER LIST mail {K}",
-        "PARTNER LIST data", f"PARTNER PAIR short {D} 12345678", f"PARTNER PAIR {K} {K} 12345678",
+        "PARTNER LIST data", f"PARTNER PAIR short {D} 12345678 a.example:1",
+        f"PARTNER PAIR {K} {K} 12345678 a.example:1", f"PARTNER PAIR {K} {D} 12345678",
+        f"PARTNER PAIR {K} {D} 12345678 a.example", "PARTNER SYNC now",
         "PARTNER DANCE", "INVALID COMMAND", "SHUTDOWN now", "CAPABILITIES 1", "SELFTEST 1", "quït",
     ],
 )  # fmt: skip

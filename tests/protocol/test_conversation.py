@@ -2,6 +2,7 @@
 
 import pytest
 
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.bodies import TextBody
 from sealmail_protocol.commands import (
     AddLogin,
@@ -34,7 +35,7 @@ SECRETS = [
     AddLogin(None, "b" * 8),
     RmLogin("b" * 8),
     RepLogin("a" * 8, "b" * 8),
-    PartnerPair("c" * 16, bytes(32), "b" * 8),
+    PartnerPair("c" * 16, bytes(32), "b" * 8, ServerAddress("a.example", 1)),
 ]
 
 

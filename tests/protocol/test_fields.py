@@ -1,9 +1,17 @@
 """Lines and fields: what may stand in them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sealmail_protocol.errors import InvalidBlock
-from sealmail_protocol.fields import Fields, as_line, is_line, split_lines
+from sealmail_protocol.fields import Fields, as_line, decode_lines, is_line, split_lines
+
+ODD_LINES = [
+    b"", b"A: 1", b"EndBlock", b"endbloc\xe2\x84\xaa", b"NEXTCLAIM", b"Padding: x", b"post-to:x",
+    b"a\nEndBlock", b"\n", b"x" * 16_385, b"\xc3\xa4: \xe2\x80\xa8", b"\xff", b"a Embargo: x",
+    b"\t",
+]  # fmt: skip
 
 
 def test_fields_compare_without_case_and_count() -> None:
@@ -30,3 +38,19 @@ def test_lines_may_end_either_way() -> None:
     assert split_lines(b"a\r\nb\nc") == ("a", "b", "c")
     assert split_lines(b"") == ()
     assert split_lines(b"a\n\n") == ("a", "")
+
+
+@given(st.lists(st.sampled_from(ODD_LINES) | st.binary(max_size=12), max_size=4))
+def test_lines_together_are_read_as_each_alone(lines: list[bytes]) -> None:
+    """What one line may not hold is refused among others, for the first reason there is."""
+
+    def attempt(*some: bytes) -> tuple[str, ...] | str:
+        try:
+            return decode_lines(some)
+        except InvalidBlock as error:
+            return error.reason
+
+    alone = [attempt(line) for line in lines]
+    reasons = [found for found in alone if isinstance(found, str)]
+    whole = tuple(text for found in alone for text in found if isinstance(found, tuple))
+    assert attempt(*lines) == (reasons[0] if reasons else whole)

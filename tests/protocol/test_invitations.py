@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sealmail_protocol.addresses import MAX_SERVERS, ServerAddress
-from sealmail_protocol.invitations import PREFIX, Invitation, InvitedServer
+from sealmail_protocol.invitations import (
+    PAIRING_PREFIX,
+    PREFIX,
+    Invitation,
+    InvitedServer,
+    PairingCode,
+)
 
 KEY = "E00D395B35C6A2F40AE545AD40B000B831147AAF"
 EXAMPLE = Invitation(
@@ -85,3 +91,20 @@ def test_only_what_can_be_read_can_be_made() -> None:
             Invitation(domain, key, servers)
     with pytest.raises(ValueError, match="pin"):
         InvitedServer(server.address, b"short")
+
+
+def test_a_pairing_code_gives_back_what_was_put_in() -> None:
+    """It is told from an invitation, shows no secret by accident, and refuses a wrong letter."""
+    made = PairingCode(KEY, EXAMPLE.servers[0])
+    code = made.code()
+    assert code.startswith(PAIRING_PREFIX)
+    assert PairingCode.parse(f" {code.lower()}\n") == made
+    assert KEY not in f"{made!r} {made!s}"
+    with pytest.raises(ValueError, match="no invitation"):
+        Invitation.parse(code)
+    with pytest.raises(ValueError, match="no pairing code"):
+        PairingCode.parse(EXAMPLE_CODE)
+    with pytest.raises(ValueError, match="checksum of the pairing code"):
+        PairingCode.parse(code[:40] + ("A" if code[40] != "A" else "B") + code[41:])
+    with pytest.raises(ValueError, match="secret"):
+        PairingCode("short", EXAMPLE.servers[0])

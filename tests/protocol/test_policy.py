@@ -30,6 +30,7 @@ anonymous user administrator replication: SelfTest DnsTxt GetEntangled StoreEnta
 anonymous user administrator replication: StoreServer AskVerdict GetDhtValue StoreDhtValue
 user: StoreProxy GetProxy AskQueue Drop
 replication: Replicate RepLogin PartnerDrop PartnerAccount PartnerQueued PartnerList PartnerPair
+replication: PartnerSync
 administrator: AddLogin RmLogin GenLogin Shutdown
 """
 ROLES = {role.name.lower().removesuffix("_tls"): role for role in Role}

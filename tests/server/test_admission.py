@@ -18,7 +18,7 @@ from tests.server.post_office import (
     lines_of,
     user,
 )
-from tests.server.users import User, message, now
+from tests.server.users import User, data_lines, message, now
 
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.blocks import Acknowledgment, MessageAnnouncement
@@ -37,6 +37,7 @@ from sealmail_protocol.keys import (
 )
 from sealmail_protocol.replies import Accepted, Pending
 from sealmail_protocol.stamps import acknowledgment_challenge
+from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
 from sealmail_server.visitor import Visitor
@@ -353,6 +354,36 @@ def test_acknowledgments_and_loose_data_have_shares_by_source(tmp_path: Path) ->
     in_post_office(tmp_path, scenario, limits)
 
 
+def test_data_on_its_way_counts_for_its_source(tmp_path: Path) -> None:
+    """Blocks that arrive side by side have no more room than one after the other."""
+    whole = 300_000
+    limits = Limits(loose_bytes=10 * whole, loose_bytes_by_source=2 * whole)
+    other = replace(ANYBODY, source="198.51.100.7")
+
+    async def scenario(office: PostOffice) -> None:
+        def begin(number: int, visitor: Visitor = ANYBODY) -> DataIntake:
+            key, lines = data_lines(bytes([number]) * whole, office.time)
+            raw = tuple(line.encode() for line in lines)
+            return office.intake.receive_data(key, raw, visitor)
+
+        begun = [begin(number) for number in range(3)]
+        await begun[0].take(bytes([0]) * 100_000)
+        await begun[1].take(bytes([1]) * 100_000)
+        with pytest.raises(ShareFull, match="loose data from"):
+            await begun[2].take(bytes([2]) * 100_000)
+        elsewhere = begin(3, other)
+        await elsewhere.take(bytes([3]) * 100_000)
+        for given_up in (begun[1], begun[2], elsewhere):
+            await given_up.discard()
+        again = begin(2)
+        await again.take(bytes([2]) * whole)
+        await begun[0].take(bytes([0]) * 200_000)
+        assert [await each.finish() for each in (again, begun[0])] == [Accepted()] * 2
+        assert await office.post_data(bytes([0]) * whole) == Accepted()
+
+    in_post_office(tmp_path, scenario, limits)
+
+
 def test_data_lives_as_long_as_an_announcement_names_it(tmp_path: Path, ann: User) -> None:
     """Loose data goes by its own age, named data with the last announcement of it."""
 
@@ -424,6 +455,20 @@ def test_expiry_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
         assert (await office.store.read(lambda v: v.space(f"mailbox {key}"))).bytes == 0
 
     in_post_office(tmp_path, scenario)
+
+
+def test_verdicts_are_bounded_between_sweeps(tmp_path: Path) -> None:
+    """A flood of posts grows the table by some rows, not by as many as come in an hour."""
+
+    async def scenario(office: PostOffice) -> None:
+        recipient = KeyId(b"r" * 20)
+        for number in range(300):
+            mail = message(recipient, data=str(number).encode())
+            assert await office.replicate(mail) == Accepted()
+        count = office.store._connection.execute("SELECT count(*) FROM verdicts").get
+        assert 100 <= count < 200
+
+    in_post_office(tmp_path, scenario, Limits(verdicts=100))
 
 
 def test_verdicts_are_bounded(tmp_path: Path) -> None:

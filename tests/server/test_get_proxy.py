@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.net.small_server import SmallServer
+from tests.net.small_server import serving as serving_small
 from tests.server.inside import TurnedClock, address_of, connect
 from tests.server.mailing import log_in, make_servers, open_account, running
 from tests.server.users import User, now
 
 from sealmail_net.errors import Unavailable
 from sealmail_net.remote_server import RemoteServer
+from sealmail_net.tls import server_context
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.commands import GetProxy
 from sealmail_protocol.fields import decode_lines
@@ -97,5 +100,25 @@ def test_nothing_else_is_fetched_and_nobody_but_users_may_ask(homes: list[Path])
                 with pytest.raises(Unavailable):
                     await fetch(remote, key, name)
             assert {"GET-PROXY", "QUEUE"} < set(await remote.capabilities())
+
+    asyncio.run(scenario())
+
+
+def test_an_endless_answer_is_not_kept(homes: list[Path]) -> None:
+    """A server that answers a GET with more than all claims can be is not believed."""
+    lines = b"Type: address-claim\r\n" + b"X: y\r\n" * 400_000 + b"EndBlock\r\n"
+
+    async def scenario() -> None:
+        hostile = SmallServer(
+            server_context(homes[1] / "tls/server.crt", homes[1] / "tls/server.key")
+        )
+        hostile.blocks[BlockKey(bytes(20))] = lines
+        async with (
+            serving_small(hostile) as (address, _),
+            running(homes[0]) as (home,),
+            await log_in(home) as remote,
+        ):
+            with pytest.raises(Unavailable):
+                await fetch(remote, BlockKey(bytes(20)), str(address))
 
     asyncio.run(scenario())

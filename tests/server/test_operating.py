@@ -169,7 +169,8 @@ def test_the_doctor_examines_and_prints_the_dns_line(server: RunningServer, stop
     """All well is exit code 0; a server that is not running is not well."""
     found = asked(server.directory, "doctor")
     assert found["well"], found
-    assert [each["part"] for each in found["findings"]] == ["port", "certificate", "disk", "clock"]
+    parts = [each["part"] for each in found["findings"]]
+    assert parts == ["port", "dns", "certificate", "disk", "clock"]
     port = server.address.port
     assert found["dns"] == f'cmsvr.localhost. IN TXT "server=localhost:{port}"'
     assert found["dns"] in call(server.directory, "doctor")[0]

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.conftest import MARKET, STORES, Found
+from tests.spark.conftest import MARKET, NOW, SINGLE, STORES, Found
 from tests.spark.plain_auditor import audit as audit_plainly
 
 from sealmail_spark.audits import JOBS, Background
 from sealmail_spark.codes import CODES
-from sealmail_spark.generator.making import Made
+from sealmail_spark.generator.making import Made, make_store
 from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.schemas import FIGURES, FINDINGS
 
@@ -22,6 +22,23 @@ def test_every_seeded_fault_is_found_and_nothing_else(
     """A fault is found where it was seeded, by its code, and sound blocks are not accused."""
     seeded = Counter((one.job, one.code, one.type, one.key) for one in made[store].seeded)
     assert found.of(store) == seeded
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_every_seeded_fault_is_found_among_200_000_blocks(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In a large store, too, what was seeded is found, and no sound block is accused."""
+    made = make_store(tmp_path / "large", 200_000, faults=20, seed=5, now=NOW)
+    tables = Tables(spark, [made.directory], Wish(signatures=1.0))
+    rows = []
+    for name in SINGLE:
+        audit = JOBS[name](tables, Background(MARKET))
+        rows += audit.findings.collect()
+        audit.release()
+    found = Counter((row["job"], row["code"], row["type"], row["key"]) for row in rows)
+    assert found == Counter((one.job, one.code, one.type, one.key) for one in made.seeded)
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -3,8 +3,11 @@
 import dataclasses
 import hashlib
 from contextlib import closing
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import apsw
 from hypothesis import given
@@ -101,6 +104,31 @@ def test_sums_are_what_counting_gives(steps: list[tuple[bool, StoredEntry]]) -> 
         named = {key for each in held.values() for key in each.names}
         for raw in DATA:
             assert view.is_named(data_key(raw)) is (data_key(raw) in named)
+
+
+def test_a_slice_of_expiry_is_short_where_much_is_named(tmp_path: Path) -> None:
+    """Mail that names thousands of data blocks goes one by one, other mail by the slice."""
+    names = tuple(some_key(-number) for number in range(1500))
+
+    async def removed(store: BlockStore, after: tuple[int, int]) -> Any:
+        later = NOON + timedelta(days=9)
+        return await store.write(
+            lambda view: view.remove_expired("message-announcement", later, after, 200)
+        )
+
+    async def scenario(store: BlockStore) -> None:
+        for number in range(20):
+            mail = announcement(number)
+            named = names if number < 4 else ()
+            mail = dataclasses.replace(mail, holder=b"h" * 20, paid=True, names=named)
+            await store.write(partial(WriteView.put_entry, entry=mail))
+        gone, place = await removed(store, (0, 0))
+        assert gone == 2
+        assert (await removed(store, place))[0] == 2
+        assert (await removed(store, place))[0] == 16
+        assert not await store.read(lambda view: view.is_named(names[0]))
+
+    in_store(tmp_path, scenario)
 
 
 def test_reading_one_key_does_not_depend_on_how_much_is_stored(tmp_path: Path) -> None:

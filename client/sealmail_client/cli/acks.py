@@ -6,8 +6,11 @@ import click
 
 from sealmail_client.acknowledgments import look_for_acknowledgments
 from sealmail_client.cli.outbox import message_rows, tell_messages
-from sealmail_client.cli.program import desk_of, json_option, show
+from sealmail_client.cli.program import desk_of, json_option, show, tell_doubts
 from sealmail_client.desk import Desk
+from sealmail_client.following import follow_queue
+from sealmail_client.posting import Peer
+from sealmail_client.sending import Sender
 
 
 @click.command()
@@ -22,4 +25,8 @@ def acks(context: click.Context, as_json: bool) -> None:
 
 
 async def _ask(desk: Desk) -> None:
-    await desk.servers.at_home(lambda peer: look_for_acknowledgments(desk, peer))
+    async def errand(peer: Peer) -> tuple[str, ...]:
+        await look_for_acknowledgments(desk, peer)
+        return await follow_queue(desk, peer, Sender(desk))
+
+    tell_doubts(await desk.servers.at_home(errand))

@@ -5,14 +5,14 @@ import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from sealmail_client.addressing import Addressing
-from sealmail_client.cli.outbox import message_row, require_sent, tell_messages
+from sealmail_client.cli.outbox import ask_home, message_row, require_sent, tell_messages
 from sealmail_client.cli.program import show, tell_doubts
 from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.cli.values import KEY_ID, PRICE, SERVER, WHO
@@ -186,12 +186,13 @@ def dispatch(
     content: Content,
     spending: Spending,
     as_json: bool,
+    after: datetime | None = None,
 ) -> None:
     """Seal and send to all readers, and tell what became of it; ``NotSent`` if not all of it."""
     set_throttle(desk, spending.throttle)
     addressees = asyncio.run(_find(desk, readers))
     _agree(quote(addressees, desk), spending)
-    copies = asyncio.run(_send(desk, _draft(content, addressees)))
+    copies = asyncio.run(_send(desk, _draft(content, addressees), after))
     show(message_row(copies), as_json, lambda: tell_messages(copies))
     require_sent(copies)
 
@@ -244,12 +245,13 @@ def _draft(content: Content, addressees: tuple[Addressee, ...]) -> Draft:
     )
 
 
-async def _send(desk: Desk, draft: Draft) -> tuple[OutgoingMessage, ...]:
+async def _send(desk: Desk, draft: Draft, after: datetime | None) -> tuple[OutgoingMessage, ...]:
     tell_doubts(await stay_findable(desk))
     now, delay = desk.clock(), desk.settings.delay_minutes
     held = timedelta(minutes=secrets.SystemRandom().uniform(0, delay))
-    number = desk.outbox.add(draft, now, now + held if delay else None)
+    number = desk.outbox.add(draft, now, now + held if delay else None, after)
     sender = Sender(desk)
     for copy in desk.outbox.copies(number):
         await sender.advance(copy.number)
+    await ask_home(desk, sender)
     return desk.outbox.copies(number)

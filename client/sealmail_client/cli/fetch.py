@@ -17,6 +17,7 @@ from sealmail_client.cli.program import desk_of, json_option, readable, show, te
 from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.desk import Desk
 from sealmail_client.folders import FiledMail
+from sealmail_client.following import follow_queue
 from sealmail_client.inbox import ArrivingMessage, Step
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.posting import Peer
@@ -133,21 +134,22 @@ def _watch(context: click.Context, order: _Order, interval: timedelta) -> None:
 
 
 async def _fetch(desk: Desk, everything: bool, numbers: tuple[int, ...]) -> Arrivals:
-    receiver = Receiver(desk)
+    receiver, sender = Receiver(desk), Sender(desk)
 
     async def errand(peer: Peer) -> Arrivals:
         doubts = await stay_findable(desk, peer)
         arrivals = await receiver.visit(peer, everything=everything, wanted=numbers)
         await look_for_acknowledgments(desk, peer)
-        return replace(arrivals, doubts=doubts + arrivals.doubts)
+        returned = await follow_queue(desk, peer, sender)
+        return replace(arrivals, doubts=doubts + arrivals.doubts + returned)
 
     try:
         arrivals = await desk.servers.at_home(errand)
     except NetworkError:
         # Others' servers may be up when the own one is not.
-        await Sender(desk).work()
+        await sender.work()
         raise
-    await Sender(desk).work()
+    await sender.work()
     return arrivals
 
 

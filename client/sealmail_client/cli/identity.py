@@ -21,7 +21,7 @@ from sealmail_client.keyring import Algorithm
 from sealmail_client.own_key import MAX_SECRET_KEY_BYTES
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.presence import publish_everywhere
-from sealmail_client.settings import MAX_DELAY_MINUTES, AuthKey, Locked, Place, Settings
+from sealmail_client.settings import MAX_DELAY_MINUTES, AuthKey, Delivery, Locked, Place, Settings
 from sealmail_client.terms import MIN_MAILBOXES, numbered_mailboxes, seconds_of
 from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
@@ -168,6 +168,16 @@ def remove(context: click.Context, address: str) -> None:
 @click.option(
     "--pad/--no-pad", default=None, help="Fill mail up, so that its size tells less, or do not."
 )
+@click.option(
+    "--send",
+    type=click.Choice([str(one) for one in Delivery]),
+    help="Who delivers your mail: this program (direct), or your home server (proxy).",
+)
+@click.option(
+    "--acknowledge",
+    type=click.Choice([str(one) for one in Delivery]),
+    help="Who leaves acknowledgments with senders: your home server (proxy), or this program.",
+)
 @ways_out_options
 @click.pass_context
 def set_terms(
@@ -186,6 +196,8 @@ def set_terms(
     throttle: int | None,
     delay: int | None,
     pad: bool | None,
+    send: str | None,
+    acknowledge: str | None,
     **ways: Any,
 ) -> None:
     """Change what strangers pay, where you are published, and how your mail leaves.
@@ -212,6 +224,8 @@ def set_terms(
             "throttle_kib": throttle,
             "delay_minutes": delay,
             "pad_sizes": pad,
+            "send": None if send is None else Delivery(send),
+            "acknowledge": None if acknowledge is None else Delivery(acknowledge),
             "connecting": ways_out(ways, settings.connecting),
         }
         settings = _with_habits(settings, habits)
@@ -276,6 +290,10 @@ def _tell_terms(settings: Settings) -> None:
         click.echo(f"at most {settings.throttle_kib} KiB a second are moved")
     if settings.delay_minutes:
         click.echo(f"mail is held back for up to {settings.delay_minutes} minutes")
+    if settings.send is Delivery.PROXY:
+        click.echo("your home server delivers your mail")
+    if settings.acknowledge is Delivery.DIRECT:
+        click.echo("acknowledgments go straight to the servers of senders")
     if settings.pad_sizes:
         click.echo("mail is filled up to hide its size")
     tell_ways_out(settings.connecting)

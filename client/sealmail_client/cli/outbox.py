@@ -7,13 +7,18 @@ from pathlib import Path
 
 import click
 
-from sealmail_client.cli.program import desk_of, json_option, readable, show
+from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.desk import Desk
 from sealmail_client.errors import CannotWrite, ClientError
+from sealmail_client.following import follow_queue, something_queued
 from sealmail_client.headers import Place
 from sealmail_client.ledger import ledger_rows
 from sealmail_client.outbox import UNSENT, OutgoingMessage, OutgoingRecipient
+from sealmail_client.profile import ProfileInUse
 from sealmail_client.safe_files import create_private
 from sealmail_client.sending import Sender
+from sealmail_client.servers import LoginRefused
+from sealmail_net.errors import NetworkError
 from sealmail_protocol.dates import format_date
 
 
@@ -41,10 +46,12 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
         if retry or export_file is not None or as_json:
             raise click.UsageError(f"options stand behind {context.invoked_subcommand}")
         return
+    if not retry:
+        _catch_up(context)
     with desk_of(context, alone=retry) as desk:
         if retry:
             desk.require_valid_key()
-            asyncio.run(Sender(desk).work(hurry=True))
+            asyncio.run(_ask(desk, retry=True))
         messages = desk.outbox.all()
         if export_file is not None:
             _export(messages, export_file)
@@ -52,6 +59,36 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
         show(message_rows(messages), as_json, lambda: tell_messages(messages))
     if retry:
         require_sent(messages)
+
+
+def _catch_up(context: click.Context) -> None:
+    """Ask about what the home server delivers, unless another program works here right now."""
+    with desk_of(context, alone=False) as desk:
+        if not something_queued(desk):
+            return
+    try:
+        with desk_of(context) as desk:
+            asyncio.run(_ask(desk, retry=False))
+    except ProfileInUse as error:
+        tell_doubts((str(error),))
+
+
+async def _ask(desk: Desk, *, retry: bool) -> None:
+    """Hear what became of what the home server delivers, and send what came back anew."""
+    sender = Sender(desk)
+    await ask_home(desk, sender)
+    await sender.work(hurry=retry)
+
+
+async def ask_home(desk: Desk, sender: Sender) -> None:
+    """Follow mail that the home server delivers; one that is away is a note, no failure."""
+    if not something_queued(desk):
+        return
+    try:
+        doubts = await desk.servers.at_home(lambda peer: follow_queue(desk, peer, sender))
+    except (NetworkError, LoginRefused) as error:
+        doubts = (str(error),)
+    tell_doubts(doubts)
 
 
 def require_sent(messages: Sequence[OutgoingMessage]) -> None:
@@ -99,6 +136,7 @@ def message_row(copies: Sequence[OutgoingMessage]) -> dict[str, object]:
         "number": message.number,
         "composed": format_date(message.composed),
         "subject": message.draft.subject,
+        "after": format_date(message.after) if message.after else None,
         "recipients": [
             {
                 "address": one.address,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
 import click
@@ -13,6 +14,9 @@ from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import KeyId
 
 T = TypeVar("T")
+
+_SPAN = re.compile(r"([1-9][0-9]{0,3})([mhd])")
+_MINUTES = {"m": 1, "h": 60, "d": 24 * 60}
 
 # What takes an address away again.
 NONE = "none"
@@ -52,6 +56,18 @@ def _who(text: str) -> str | KeyId:
     return normal_address(text) if "@" in text else _key_id(text)
 
 
+def _moment(text: str) -> Callable[[datetime], datetime]:
+    """Read a span from now, or a time of day on the user's clock or in UTC (Z)."""
+    if match := _SPAN.fullmatch(text):
+        span = timedelta(minutes=int(match[1]) * _MINUTES[match[2]])
+        return lambda now: now + span
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither 90m, 8h or 2d nor 2026-05-01T18:00") from None
+    return lambda _: moment.astimezone(UTC).replace(microsecond=0)
+
+
 def _proxy(text: str) -> ServerAddress | str:
     if text.lower() == NONE:
         return NONE
@@ -69,4 +85,5 @@ INVITATION = Parsed("CODE", Invitation.parse)
 KEY_ID = Parsed("KEYID", _key_id)
 WHO: Parsed[str | KeyId] = Parsed("ADDRESS|KEYID", _who)
 PIN = Parsed("PIN", _pin)
+MOMENT = Parsed("WHEN", _moment)
 PROXY: Parsed[ServerAddress | str] = Parsed("IP:PORT|none", _proxy)

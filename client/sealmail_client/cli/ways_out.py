@@ -48,11 +48,6 @@ _OPTIONS = (
         type=PROXY,
         help="The resolver to ask directly; none is that of the system.",
     ),
-    click.option(
-        "--dnssec/--no-dnssec",
-        default=None,
-        help="Believe the resolver named by --dns-server, on this machine, that it validates.",
-    ),
 )
 
 
@@ -68,7 +63,7 @@ def ways_out(said: dict[str, Any], present: Connecting) -> Connecting:
     given = {name: said.pop(name) for name in Connecting.__slots__}
     chosen = {name: _READ.get(name, _as_is)(v) for name, v in given.items() if v is not None}
     if chosen.get("anonymous") and "dns" not in chosen and present.dns is DnsUse.DIRECT:
-        chosen.update(dns=DnsUse.SERVER, dnssec=False)
+        chosen.update(dns=DnsUse.SERVER)
     try:
         return replace(present, **chosen)
     except ValueError as error:
@@ -102,5 +97,4 @@ def tell_ways_out(ways: Connecting) -> None:
     if ways.exit_nodes:
         click.echo("public servers are reached through Tor and its exit nodes")
     if ways.dns_server is not None:
-        checked = ", which validates" if ways.dnssec else ""
-        click.echo(f"DNS is asked at {ways.dns_server}{checked}")
+        click.echo(f"DNS is asked at {ways.dns_server}")

@@ -5,8 +5,9 @@ import click
 from sealmail_server.cli.account import account
 from sealmail_server.cli.backup import backup, restore
 from sealmail_server.cli.health import clock, doctor, status
+from sealmail_server.cli.pairing import pair
 from sealmail_server.cli.queue import queue
-from sealmail_server.cli.serving import init, run
+from sealmail_server.cli.serving import init, onion, run
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,5 +16,5 @@ def main() -> None:
     """Run a Sealmail server and look after it."""
 
 
-for command in (init, run, account, status, doctor, clock, queue, backup, restore):
+for command in (init, run, onion, account, status, doctor, clock, pair, queue, backup, restore):
     main.add_command(command)

@@ -16,6 +16,7 @@ from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import STORE_NAME, BadConfig, Config
 from sealmail_server.operator import Operator, OperatorError, Request
 from sealmail_server.operator_socket import ask_running_server
+from sealmail_server.partnership import Partnership
 from sealmail_server.service import utc_now
 from sealmail_server.tls_identity import BadIdentity
 from sealmail_store import BlockStore, StoreError, StoreLocked
@@ -93,5 +94,6 @@ async def _on_the_store(directory: Path, config: Config, request: Request) -> An
     async with BlockStore.open(directory / STORE_NAME) as store:
         guard = ClockGuard(store, utc_now)
         await guard.look()
-        desk = AccountDesk(store, utc_now)
+        partnership = Partnership(config.second_server, config.partner_queue_blocks)
+        desk = AccountDesk(store, utc_now, partnership=partnership)
         return await Operator(directory, config, store, desk, guard, utc_now).fulfil(request)

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import click
 from sealmail_net.txt_resolver import TxtResolver
 from sealmail_server.cli.common import Exit, ask, data_option, json_option, or_fail, print_json
 from sealmail_server.config import BadConfig, Config, Listen
-from sealmail_server.doctoring import Finding, examine_directory, examine_dns, examine_port
+from sealmail_server.doctoring import (
+    Finding,
+    examine_directory,
+    examine_dns,
+    examine_hidden,
+    examine_port,
+)
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
 
@@ -29,12 +36,18 @@ def status(data: Path, as_json: bool) -> None:
     click.echo(f"listen       {found['listen']}")
     if found["direct_tls_listen"]:
         click.echo(f"direct TLS   {found['direct_tls_listen']}")
+    for address in found["hidden"]:
+        click.echo(f"hidden       {address}")
+    if found["onion"]:
+        click.echo(f"onion        {found['onion']}")
     click.echo(f"connections  {found['connections']}")
     click.echo(f"clock        {found['clock']} ({found['time']})")
     if found["deletes_nothing_until"]:
         click.echo(f"deletes      nothing until {found['deletes_nothing_until']}")
     accounts = ", ".join(f"{number} {state}" for state, number in found["accounts"].items())
     click.echo(f"accounts     {accounts}")
+    for line in _partner_lines(found["partner"]):
+        click.echo(f"partner      {line}")
     queued = ", ".join(f"{number} {state}" for state, number in found["queue"].items())
     click.echo(f"queue        {queued}")
     for server in found["servers_down"]:
@@ -58,12 +71,14 @@ def doctor(data: Path, as_json: bool) -> None:
     listen = Listen.parse(found["listen"])
     findings = [
         *examine_port(listen, running=found["running"]),
-        *asyncio.run(examine_dns(config, listen.port, TxtResolver(config.dns_address))),
+        *_dns_findings(config, listen.port),
+        *examine_hidden(found),
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
-        *_dht_findings(found),
+        *_partner_findings(found["partner"]),
+        *_dht_findings(found["dht"]),
     ]
-    line = _dns_line(config, listen.port)
+    line = _dns_line(config, listen.port, found["hidden"])
     well = all(finding.well for finding in findings)
     if as_json:
         rows = [{"part": each.part, "well": each.well, "text": each.text} for each in findings]
@@ -71,7 +86,7 @@ def doctor(data: Path, as_json: bool) -> None:
     else:
         for each in findings:
             click.echo(f"{'ok  ' if each.well else 'FAIL'}  {each.part:<12}  {each.text}")
-        click.echo(f"DNS record: {line or 'none yet: the server has no port of its own'}")
+        click.echo(f"DNS record: {line or 'none: the server has no public port of its own'}")
     sys.exit(0 if well else Exit.UNWELL)
 
 
@@ -101,9 +116,8 @@ def _clock_finding(found: dict[str, Any]) -> Finding:
     )
 
 
-def _dht_findings(found: dict[str, Any]) -> list[Finding]:
+def _dht_findings(dht: dict[str, Any] | None) -> list[Finding]:
     """Judge the part in the DHT: whom we know, and whether others come to us."""
-    dht = found["dht"]
     if dht is None:
         return []
     if not dht["neighbours"]:
@@ -114,8 +128,39 @@ def _dht_findings(found: dict[str, Any]) -> list[Finding]:
     return [Finding("dht", True, f"{seen}, and others come to it")]
 
 
-def _dns_line(config: Config, port: int) -> str | None:
+def _partner_lines(partner: dict[str, Any] | None) -> list[str]:
+    """Tell how it stands with the partner; nothing if there is none."""
+    if partner is None:
+        return []
+    reached = "reached" if partner["connected"] else f"away: {partner['reason']}"
+    since = f" since {partner['since']}" if partner["since"] else ""
+    waiting = ", ".join(f"{number} {kind}" for kind, number in partner["queued"].items())
+    lines = [
+        f"{partner['partner']}, {reached}{since}",
+        f"waiting: {waiting}; lag {partner['lag_seconds']} s",
+    ]
+    if partner["degraded"]:
+        lines.append("degraded: STOREs are answered without it")
+    if partner["comparing"]:
+        lines.append(f"resync needed; compared {partner['comparing']['percent']} %")
+    return lines
+
+
+def _partner_findings(partner: dict[str, Any] | None) -> list[Finding]:
+    if partner is None:
+        return []
+    well = partner["connected"] and not partner["degraded"] and not partner["resync_needed"]
+    return [Finding("partner", well, "; ".join(_partner_lines(partner)))]
+
+
+def _dns_findings(config: Config, port: int) -> list[Finding]:
+    if config.covert:
+        return []
+    return asyncio.run(examine_dns(config, port, TxtResolver(config.dns_address)))
+
+
+def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> str | None:
     try:
-        return dns_line(config, port)
+        return dns_line(config, port, hidden)
     except BadConfig:
         return None

@@ -64,4 +64,5 @@ def _line(row: dict[str, Any]) -> str:
         f"{row['number']:>6}  {row['state']:<9}  {row['code']:<14}  {row['type']:<20}"
         f"  {row['user']}  queued {row['queued']}  {when}  tried {row['attempts']}"
     )
+    line = f"{line}  partner's" if row["copy"] else line
     return f"{line}  {target}" if target else line

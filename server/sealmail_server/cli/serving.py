@@ -8,11 +8,14 @@ from pathlib import Path
 import click
 
 from sealmail_server.cli.common import data_option, or_fail
-from sealmail_server.config import DEFAULT_LISTEN, BadConfig, Config, Listen
+from sealmail_server.config import CONFIG_NAME, DEFAULT_LISTEN, BadConfig, Config, Listen
+from sealmail_server.hidden import hidden_addresses
 from sealmail_server.operator import dns_line
 from sealmail_server.service import run_server, utc_now
 from sealmail_server.setting_up import set_up
 
+# Where Debian's tor may keep the keys of services that torrc names.
+_TOR_DIRECTORY = "/var/lib/tor/sealmail"
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -40,6 +43,29 @@ def init(data: Path, listen: str, names: tuple[str, ...], domain: str) -> None:
     click.echo(
         f"The auth keys are shown this once. Next: sealmaild run --data {data},"
         f" then sealmaild account invite --data {data}",
+        err=True,
+    )
+
+
+@click.command()
+@data_option
+def onion(data: Path) -> None:
+    """Print the onion address of this server, or what torrc needs to make one."""
+    directory = data.absolute()
+    config = or_fail(lambda: Config.load(directory))
+    for address in or_fail(lambda: hidden_addresses(directory, config)):
+        click.echo(str(address))
+    if config.tor_control:
+        click.echo(f"'sealmaild run' publishes it by {config.tor_control}", err=True)
+        return
+    at = config.hidden_listen or "127.0.0.1:8082"
+    click.echo(f"HiddenServiceDir {_TOR_DIRECTORY}")
+    click.echo("HiddenServiceVersion 3")
+    click.echo(f"HiddenServicePort {config.hidden_port} {at}")
+    click.echo(
+        f"Put these lines into torrc, restart tor, and set in {directory / CONFIG_NAME}:\n"
+        f'  hidden_listen = "{at}"\n'
+        f"  hidden_names = [...], the host that tor writes to {_TOR_DIRECTORY}/hostname",
         err=True,
     )
 

@@ -19,7 +19,7 @@ from sealmail_server.dht.datagrams import Place
 from sealmail_server.dht.desk import EntangledDesk, RememberRefusal
 from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.dht.node import DhtNode
-from sealmail_server.dht.node_key import remembered_key
+from sealmail_server.dht.node_key import NodeKey
 from sealmail_store import BlockStore, StoreError
 from sealmail_verify import VerifierPool
 
@@ -41,7 +41,7 @@ class Rhythm:
 
 
 class DhtService:
-    """Opened by ``start``; ``run`` works until it is cancelled; ``close`` leaves the network."""
+    """Opened by ``open``; ``run`` works until it is cancelled; ``close`` leaves the network."""
 
     def __init__(
         self,
@@ -63,8 +63,9 @@ class DhtService:
         self._woken = asyncio.Event()
 
     @classmethod
-    async def start(
+    def make(
         cls,
+        key: NodeKey,
         store: BlockStore,
         verifier: VerifierPool,
         clock: Callable[[], datetime],
@@ -75,8 +76,7 @@ class DhtService:
         may_delete: Callable[[], bool],
         rhythm: Rhythm | None = None,
     ) -> "DhtService":
-        """Make the node of this server, with the key that it has had from its first start."""
-        key = await remembered_key(store)
+        """Put the node of this server together."""
         dialing = DialSettings(
             allow_private_targets=settings.allow_private, connect_deadline=5.0, answer_deadline=8.0
         )

@@ -19,13 +19,14 @@ from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted, Refused, Verdict
 from sealmail_server.admission import Decision
-from sealmail_server.candidates import Arrival, Candidate, examine
+from sealmail_server.candidates import Arrival, examine
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
-from sealmail_server.limits import QueueLimits
+from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import new_row
 from sealmail_server.outgoing.targets import Doubt, Never, TargetRules
+from sealmail_server.outgoing.telling import Teller
 from sealmail_server.sources import Allowance, Rate
 from sealmail_store import (
     PROXIED,
@@ -78,6 +79,7 @@ class Acceptance:
         store: BlockStore,
         intake: Intake,
         postman: Postman,
+        teller: Teller,
         rules: TargetRules,
         limits: QueueLimits,
         clock: Callable[[], datetime],
@@ -86,6 +88,7 @@ class Acceptance:
         self._store = store
         self._intake = intake
         self._postman = postman
+        self._teller = teller
         self._rules = rules
         self._limits = limits
         self._clock = clock
@@ -97,17 +100,14 @@ class Acceptance:
         order = await _off_the_loop(lines, lambda: self._order(command, lines, owner))
         self._hold_to_limits(order)
         arrival, limits = Arrival(owner, owner), self._intake.limits
-
-        def work() -> list[Candidate]:
-            entries = split_bundle(order.lines)
-            return [examine(each, order.key, arrival, order.queued, limits) for each in entries]
-
         try:
-            candidates = await _off_the_loop(order.lines, work)
+            kind, entry = await _off_the_loop(
+                order.lines, lambda: held_text(order, arrival, limits)
+            )
         except InvalidBlock as error:
             return await self.refuse(order, _type_of(order.lines), error)
-        kind, entry = candidates[0].block.type, _held(order, candidates)
         self.hand_on(await self._store.write(lambda view: self.put(view, order, kind, entry)))
+        await self._teller.told((entry.digest,))
         return Accepted()
 
     def receive_data(self, command: StoreProxy, lines: _Lines, owner: str) -> "ProxiedData":
@@ -146,6 +146,8 @@ class Acceptance:
                 start=order.start,
             )
             rows.append(replace(row, number=view.queue.put(row)))
+        if rows:
+            self._teller.tell(view, rows[0], order.queued)
         return rows
 
     def hand_on(self, rows: Sequence[QueueRow]) -> None:
@@ -172,7 +174,13 @@ class Acceptance:
                 )
                 for line in range(1, len(order.targets) + 1)
             ]
-            await self._store.write(lambda view: [view.queue.put(row) for row in rows])
+
+            def put(view: WriteView) -> None:
+                for row in rows:
+                    view.queue.put(row)
+                self._teller.tell(view, rows[0], order.queued)
+
+            await self._store.write(put)
         return self._intake.remember_refusal(digest, error)
 
     def _order(self, command: StoreProxy, lines: _Lines, owner: str) -> Order:
@@ -184,6 +192,7 @@ class Acceptance:
             targets, block = split_post_to(lines)
         except InvalidBlock as error:
             raise NotServed(error.reason) from error
+        targets = tuple(map(_in_order, targets))
         for number, target in enumerate(targets, 1):
             meaning = self._rules.judge(target)
             if isinstance(meaning, Never) and meaning.doubt is not Doubt.NETWORK:
@@ -201,7 +210,10 @@ class Acceptance:
     def _charge_new_servers(self, owner: str, targets: Sequence[Transport]) -> None:
         """Let nobody have us dial one unknown server after the other without end."""
         routes, own, moment = self._postman.routes, self._rules.own(), self._steady_clock()
-        named = {server for target in targets for server in target.servers}
+        # What he has waiting for a target already was charged for.
+        bags = self._postman.board.bags
+        added = [target for target in targets if (owner, target) not in bags]
+        named = {server for target in added for server in target.servers}
         new = [each for each in named if not routes.is_known(each) and each not in own]
         if new and self._new_servers.wait(owner, moment) > 0:
             raise NotServed(f"{owner} names too many servers that we do not know")
@@ -255,13 +267,20 @@ async def _off_the_loop(lines: Sequence[bytes], work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work)
 
 
-def _held(order: Order, candidates: Sequence[Candidate]) -> StoredEntry:
-    """Return a text block as it is held: a bundle is one, its separators kept."""
+def held_text(order: Order, arrival: Arrival, limits: Limits) -> tuple[BlockType, StoredEntry]:
+    """Return a text block as it is held, and what it is; a bundle is one, its separators kept.
+
+    Raises ``InvalidBlock`` if no server may take it.
+    """
+    candidates = [
+        examine(each, order.key, arrival, order.queued, limits)
+        for each in split_bundle(order.lines)
+    ]
     first = candidates[0]
     separator = f"{SEPARATORS.get(first.block.type, '')}\r\n".encode()
     whole = b"".join(each.header for each in candidates)
     digest = first.digest if len(candidates) == 1 else hashlib.sha256(whole).digest()
-    return StoredEntry(
+    return first.block.type, StoredEntry(
         type=PROXIED,
         key=order.key,
         identity=digest,
@@ -272,6 +291,11 @@ def _held(order: Order, candidates: Sequence[Candidate]) -> StoredEntry:
         poster=order.owner,
         source=order.owner,
     )
+
+
+def _in_order(target: Transport) -> Transport:
+    """Return a target with its servers in one order: they are equals, however they were listed."""
+    return Transport(tuple(sorted(set(target.servers), key=str)))
 
 
 def _digest(order: Order, kind: BlockType | None) -> bytes:

@@ -35,8 +35,8 @@ _log = logging.getLogger(__name__)
 
 # A connection stays open for so long: who sends data sends the announcement next.
 _LINGER_SECONDS = 2.0
-# Two connections in a row broken off in the middle of a block are no matter of the block.
-_BREAKS = 2
+# So many blocks in a row at which connections broke off are no matter of the blocks.
+_BREAKS = 3
 
 
 class Dialer(Protocol):
@@ -87,7 +87,10 @@ class Carrier:
         """Deliver rows of a bag until none is due, or nobody can be reached."""
         hand = _Connection()
         try:
-            while not bag.stalled and (row := await self._next(bag, hand)) is not None:
+            while not (bag.stalled or hand.unwanted):
+                row = await self._next(bag, hand)
+                if row is None:
+                    break
                 await self._serve(bag, row, hand)
         except BaseException:
             await hand.drop()
@@ -135,7 +138,12 @@ class Carrier:
         if bag.put_behind(row, names_of(row, entry)):
             return
         if not await self._connect(bag, hand):
-            await self._not_reached(bag, row)
+            if bag.workers > 1:
+                # The target takes no further connection, and the others go on.
+                hand.unwanted = True
+                bag.put_back(row)
+            else:
+                await self._not_reached(bag, row)
             return
         remote = hand.remote
         assert remote is not None  # noqa: S101 - it was just connected
@@ -148,7 +156,7 @@ class Carrier:
         except NetworkError as error:
             await self._broken_off(bag, row, hand, remote.address, error)
             return
-        hand.breaks = 0
+        hand.broken.clear()
         if isinstance(outcome, TryLater) and outcome.code == FAILED:
             # An original does so with what it dislikes: that block is set aside, never the bag.
             await hand.drop()
@@ -176,6 +184,9 @@ class Carrier:
                 bag.forbidden.add(server)
             except NetworkError as error:
                 _log.info("%s", error)
+                bag.proven = False
+                if bag.workers > 1:
+                    return False
                 self._routes.failed(server, code_of(error), self._clock())
             else:
                 bag.proven = True
@@ -209,8 +220,8 @@ class Carrier:
         """Put off the block at which a connection broke; the server may be well."""
         _log.info("%s", error)
         await hand.drop()
-        hand.breaks += 1
-        if hand.breaks >= _BREAKS:
+        hand.broken.add(row.number)
+        if len(hand.broken) >= _BREAKS:
             self._routes.failed(server, code_of(error), self._clock())
         await self._try_another(bag, row, server, code_of(error))
 
@@ -224,11 +235,15 @@ class Carrier:
 
 
 class _Connection:
-    """What one worker holds open; ``breaks`` counts connections lost in a row."""
+    """What one worker holds open; ``broken`` are the rows in a row that lost a connection.
+
+    ``unwanted`` if the target takes no connection beside those of other workers.
+    """
 
     def __init__(self) -> None:
         self.remote: RemoteServer | None = None
-        self.breaks = 0
+        self.broken: set[int] = set()
+        self.unwanted = False
 
     async def drop(self) -> None:
         """Let go of a connection that is of no more use."""

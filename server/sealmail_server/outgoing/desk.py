@@ -1,6 +1,5 @@
 """What users and the operator are told of the queue, and what the operator may do with it."""
 
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -9,6 +8,8 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.rows import wire_row
+from sealmail_server.outgoing.telling import Teller
+from sealmail_server.outgoing.told import ROW_KINDS
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView, WriteView
 
 _PAGE = 500
@@ -19,11 +20,9 @@ DROPPED = "dropped"
 class QueueDesk:
     """Shows rows; with a ``postman`` changes reach him at once, without one they wait for him."""
 
-    def __init__(
-        self, store: BlockStore, clock: Callable[[], datetime], postman: Postman | None = None
-    ) -> None:
+    def __init__(self, store: BlockStore, teller: Teller, postman: Postman | None = None) -> None:
         self._store = store
-        self._clock = clock
+        self._teller = teller
         self._postman = postman
 
     async def told(self, owner: str, since: datetime | None) -> tuple[str, ...]:
@@ -38,12 +37,16 @@ class QueueDesk:
         return tuple(lines)
 
     async def rows(self, *, full: bool) -> list[dict[str, Any]]:
-        """Return all rows for the operator; ``full`` shows where those go that wait."""
+        """Return all rows for the operator, those last of which the partner is the owner.
+
+        ``full`` shows where those go that wait.
+        """
         found: list[dict[str, Any]] = []
-        after = 0
-        while rows := await self._store.read(partial(_all, after=after)):
-            found += [_shown(row, full=full) for row in rows]
-            after = rows[-1].number
+        for kind in ROW_KINDS:
+            after = 0
+            while rows := await self._store.read(partial(_all, kind=kind, after=after)):
+                found += [_shown(row, full=full) for row in rows]
+                after = rows[-1].number
         return found
 
     async def retry(self, number: int | None) -> int:
@@ -55,17 +58,13 @@ class QueueDesk:
                 view.queue.hasten(each)
 
         await self._store.write(hasten)
-        for each in numbers:
-            if self._postman is not None:
-                self._postman.hasten(each)
+        if self._postman is not None:
+            self._postman.hasten(numbers)
         return len(numbers)
 
     async def drop(self, number: int) -> bool:
         """Give a waiting row up: its sender finds a dead letter."""
-        now = self._clock()
-        dropped = await self._store.write(
-            lambda view: view.queue.settle(number, QueueState.GIVEN_UP, DROPPED, now)
-        )
+        dropped = await self._teller.settled(number, QueueState.GIVEN_UP, DROPPED)
         if dropped and self._postman is not None:
             self._postman.book.forget(number)
         return dropped
@@ -74,7 +73,7 @@ class QueueDesk:
         """Return how many rows there are in each state."""
         states = dict.fromkeys(QueueState, 0)
         after = 0
-        while rows := await self._store.read(partial(_all, after=after)):
+        while rows := await self._store.read(partial(_all, kind=QueueKind.PROXY, after=after)):
             for row in rows:
                 states[QueueState(row.state)] += 1
             after = rows[-1].number
@@ -87,7 +86,7 @@ class QueueDesk:
     async def _waiting(self, number: int | None) -> list[QueueRow]:
         found: list[QueueRow] = []
         after = 0 if number is None else number - 1
-        while rows := await self._store.read(partial(_all, after=after)):
+        while rows := await self._store.read(partial(_all, kind=QueueKind.PROXY, after=after)):
             found += [row for row in rows if row.state == QueueState.WAITING]
             if number is not None:
                 return [row for row in found if row.number == number]
@@ -99,13 +98,14 @@ def _owned(view: ReadView, owner: str, since: datetime | None, after: int) -> tu
     return view.queue.owned(owner, since, after=after, limit=_PAGE)
 
 
-def _all(view: ReadView, after: int) -> tuple[QueueRow, ...]:
-    return view.queue.all(QueueKind.PROXY, after=after, limit=_PAGE)
+def _all(view: ReadView, kind: QueueKind, after: int) -> tuple[QueueRow, ...]:
+    return view.queue.all(kind, after=after, limit=_PAGE)
 
 
 def _shown(row: QueueRow, *, full: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "number": row.number,
+        "copy": row.kind == QueueKind.MIRRORED,
         "user": row.owner,
         "type": row.type,
         "key": row.key.hex if row.key else None,

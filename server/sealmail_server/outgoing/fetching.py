@@ -112,6 +112,7 @@ class Fetcher:
 
     async def _ask(self, key: BlockKey, server: ServerAddress) -> Lines | None:
         remote = await self._dialer.connect(server)
+        remote.bound_answers(_Room())
         try:
             lines = await remote.get(key)
         finally:
@@ -123,6 +124,23 @@ class Fetcher:
         self._cache.move_to_end((key, transport))
         if len(self._cache) > _MAX_CACHED:
             self._cache.popitem(last=False)
+
+
+class _Room:
+    """The memory that one answer may take, short lines weighed as what they cost."""
+
+    def __init__(self) -> None:
+        self._left = 2 * _MAX_ANSWER
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes more, or none of them."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def release(self) -> None:
+        """Give back all that was taken: it is not used again."""
 
 
 def _is_public(lines: Lines) -> bool:

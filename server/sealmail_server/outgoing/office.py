@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable, Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sealmail_net.dialing import DialSettings
 from sealmail_protocol.blocks import BlockType
@@ -17,8 +17,11 @@ from sealmail_server.outgoing.bags import Waiting
 from sealmail_server.outgoing.connecting import OutgoingDialer
 from sealmail_server.outgoing.desk import QueueDesk
 from sealmail_server.outgoing.fetching import Fetcher
+from sealmail_server.outgoing.mirroring import Mirror
 from sealmail_server.outgoing.postman import Postman
 from sealmail_server.outgoing.targets import OwnServers, TargetRules
+from sealmail_server.outgoing.telling import Teller
+from sealmail_server.partnership import Partnership
 from sealmail_server.visitor import Visitor
 from sealmail_store import BlockStore, StoredEntry
 
@@ -29,7 +32,8 @@ _SAVE_SECONDS = 10.0
 class SortingOffice:
     """Takes, delivers and shows what goes elsewhere; ``run`` works until it is cancelled.
 
-    ``own_servers`` and ``own_pins`` name this server and its partner.
+    ``own_servers`` and ``own_pins`` name this server and its partner, for which it steps in
+    when that has been away for ``takeover``.
     """
 
     def __init__(
@@ -42,17 +46,26 @@ class SortingOffice:
         limits: QueueLimits,
         own_servers: OwnServers,
         own_pins: Callable[[], Collection[bytes]],
+        partnership: Partnership,
+        takeover: timedelta,
     ) -> None:
         self._intake = intake
+        self._partnership = partnership
+        self._takeover = takeover
+        self._clock = clock
         chance = random.SystemRandom()
         rules = TargetRules(own_servers, settings.allow_private_targets, settings.proxies.policy)
         self._known = KnownServers(store, clock)
         dialer = OutgoingDialer(settings, self._known, own_pins, clock)
-        self.postman = Postman(store, rules, dialer, self._admit, clock, chance)
-        self.acceptance = Acceptance(
-            store, intake, self.postman, rules, limits, clock, steady_clock
+        teller = Teller(store, partnership, clock)
+        self.postman = Postman(
+            store, teller, rules, dialer, self._admit, clock, chance, self._stands_in
         )
-        self.desk = QueueDesk(store, clock, self.postman)
+        self.mirror = Mirror(store, intake, clock, self.postman.book.forget)
+        self.acceptance = Acceptance(
+            store, intake, self.postman, teller, rules, limits, clock, steady_clock
+        )
+        self.desk = QueueDesk(store, teller, self.postman)
         self.fetcher = Fetcher(rules, dialer, self.postman.routes, clock)
 
     async def run(self) -> None:
@@ -61,6 +74,11 @@ class SortingOffice:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.postman.run())
             group.create_task(self._save())
+
+    def _stands_in(self) -> bool:
+        """Tell whether the partner has been away for so long that its queue is ours to deliver."""
+        away = self._partnership.away_since
+        return away is not None and self._clock() - away >= self._takeover
 
     async def _save(self) -> None:
         while True:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,10 +21,11 @@ from sealmail_server.outgoing.carrier import Admit, Carrier, Dialer
 from sealmail_server.outgoing.courier import EXPIRED, INTERNAL, GivenUp, code_of
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.row_book import RowBook
-from sealmail_server.outgoing.rows import waiting_of
+from sealmail_server.outgoing.rows import GIVEN_UP_AFTER, waiting_of
 from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
 from sealmail_server.outgoing.targets import TargetRules
-from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError
+from sealmail_server.outgoing.telling import Teller
+from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError, WriteView
 from sealmail_store import QueueState as StoredState
 
 _log = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ _OF_ONE_BAG = 4
 _TICK = timedelta(seconds=1)
 _SWEEP_EVERY = timedelta(minutes=1)
 _PROBES_AT_ONCE = 32
+# The owner gives a row up sooner than that, and says so.
+_COPIES_KEPT = GIVEN_UP_AFTER + timedelta(days=1)
 DEAD_LETTERS_KEPT = timedelta(days=14)
 _SLICE = 200
 _PAGE = 500
@@ -47,11 +50,13 @@ class Postman:
     def __init__(
         self,
         store: BlockStore,
+        teller: Teller,
         rules: TargetRules,
         dialer: Dialer,
         admit: Admit,
         clock: Callable[[], datetime],
         chance: random.Random,
+        stands_in: Callable[[], bool] = lambda: False,
     ) -> None:
         self.board = Board()
         self.routes = Routes(chance)
@@ -59,7 +64,9 @@ class Postman:
         self._dialer = dialer
         self._clock = clock
         pauses = Schedule(BLOCK_PAUSES, chance)
-        self.book = RowBook(store, self.board, clock, pauses, self._note)
+        self._stands_in = stands_in
+        self._standing_in = False
+        self.book = RowBook(store, teller, self.board, clock, pauses, self._note)
         self._carrier = Carrier(self.book, self.routes, rules, dialer, admit, clock, self._note)
         self._wake = asyncio.Event()
         # Bags that may have something to do, by user, so that each user has his turn.
@@ -69,6 +76,7 @@ class Postman:
         self._probing: set[ServerAddress] = set()
         self._ticked: datetime | None = None
         self._swept: datetime | None = None
+        self._sweeping = False
 
     async def run(self) -> None:
         """Load what waits, and deliver it until cancelled."""
@@ -77,43 +85,57 @@ class Postman:
             while True:
                 self._wake.clear()
                 self._start_workers(group)
-                self._start_probes(group)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TICK.total_seconds()):
                         await self._wake.wait()
-                await self._tick()
+                await self._tick(group)
 
-    async def _tick(self) -> None:
-        """Do once a second what need not be done at every turn."""
+    async def _tick(self, group: asyncio.TaskGroup) -> None:
+        """Do once a second what need not be done at every turn, and once a minute the sweep."""
         now = self._clock()
-        if self._ticked is not None and now - self._ticked < _TICK and now >= self._ticked:
+        if not _is_over(self._ticked, _TICK, now):
             return
         self._ticked = now
         self._wake_bags()
-        if self._swept is None or now - self._swept >= _SWEEP_EVERY or now < self._swept:
-            self._swept = now
-            try:
-                await self._sweep()
-            except StoreError as error:
-                _log.error("the queue could not be swept: %s", error)
+        self._start_probes(group)
+        await self._look_at_partner()
+        if not self._sweeping and _is_over(self._swept, _SWEEP_EVERY, now):
+            self._swept, self._sweeping = now, True
+            group.create_task(self._sweep())
 
     def add(self, row: QueueRow) -> None:
         """Take a row that was just queued, and has its number."""
         self._note(self.board.add(waiting_of(row)))
 
-    def hasten(self, number: int) -> None:
-        """Try a row now, and its servers, whatever is thought of them."""
-        bag = self.board.bag_of(number)
-        if bag is not None:
+    def hasten(self, numbers: Iterable[int]) -> None:
+        """Try rows now, and their servers, whatever is thought of them."""
+        found = dict.fromkeys(self.board.bag_of(number) for number in numbers)
+        for bag in filter(None, found):
             bag.hasten(self._clock())
             for server in bag.target.servers:
                 self.routes.alive(server)
             self._note(bag)
 
-    async def _load(self) -> None:
-        """Take up what waited when the server stopped."""
+    async def _look_at_partner(self) -> None:
+        """Deliver what the partner has to deliver while it is away, and leave it to it after."""
+        if self._stands_in() is self._standing_in:
+            return
+        self._standing_in = not self._standing_in
+        try:
+            if self._standing_in:
+                _log.warning("the partner is away: its outgoing queue is delivered from here")
+                await self._load(QueueKind.MIRRORED)
+            else:
+                _log.warning("the partner delivers its outgoing queue itself again")
+                for number in await self._store.read(_copies):
+                    self.book.forget(number)
+        except StoreError as error:
+            _log.error("the partner's queue could not be taken up: %s", error)
+
+    async def _load(self, kind: QueueKind = QueueKind.PROXY) -> None:
+        """Take up what waits in the store."""
         after = 0
-        while rows := await self._store.read(partial(_page, after=after)):
+        while rows := await self._store.read(partial(_page, kind=kind, after=after)):
             for row in rows:
                 if row.state != StoredState.WAITING:
                     continue
@@ -226,12 +248,20 @@ class Postman:
 
     async def _sweep(self) -> None:
         """Give up what has waited for too long, and forget old dead letters."""
-        now = self._clock()
+        try:
+            await self._sweep_all(self._clock())
+        except StoreError as error:
+            _log.error("the queue could not be swept: %s", error)
+        finally:
+            self._sweeping = False
+
+    async def _sweep_all(self, now: datetime) -> None:
         for bag in tuple(self.board.bags.values()):
             for row in bag.rows():
                 if row.expires <= now:
                     code = row.code if row.code != "-" else self._reason(bag)
                     await self.book.close(row, GivenUp(QueueState.GIVEN_UP, code))
+        await self._store.write(partial(_give_up_copies, now=now))
         before = now - DEAD_LETTERS_KEPT
         while await self._store.write(lambda view: view.queue.forget_settled(before, _SLICE)):
             pass
@@ -240,5 +270,27 @@ class Postman:
         return self.routes.reason(self._carrier.servers(bag)) or EXPIRED
 
 
-def _page(view: ReadView, after: int) -> tuple[QueueRow, ...]:
-    return view.queue.all(QueueKind.PROXY, after=after, limit=_PAGE)
+def _is_over(last: datetime | None, pause: timedelta, now: datetime) -> bool:
+    """Tell whether a pause has passed; a clock that went back ends it too."""
+    return last is None or now - last >= pause or now < last
+
+
+def _page(view: ReadView, kind: QueueKind, after: int) -> tuple[QueueRow, ...]:
+    return view.queue.all(kind, after=after, limit=_PAGE)
+
+
+def _give_up_copies(view: WriteView, now: datetime) -> None:
+    """Settle copies whose owner never said what became of them; he need not be told."""
+    rows, _ = view.queue.due(QueueKind.MIRRORED, now - _COPIES_KEPT, limit=_SLICE)
+    for row in rows:
+        view.queue.settle(row.number, StoredState.GIVEN_UP, EXPIRED, now)
+
+
+def _copies(view: ReadView) -> list[int]:
+    """Return the numbers of all rows that are the partner's."""
+    numbers: list[int] = []
+    after = 0
+    while rows := view.queue.all(QueueKind.MIRRORED, after=after, limit=_PAGE):
+        numbers += [row.number for row in rows]
+        after = rows[-1].number
+    return numbers

@@ -26,6 +26,7 @@ from sealmail_server.outgoing.courier import (
 )
 from sealmail_server.outgoing.rows import code_with
 from sealmail_server.outgoing.schedule import Schedule
+from sealmail_server.outgoing.telling import Teller
 from sealmail_store import BlockStore, StoredEntry, StoreError
 from sealmail_store import QueueState as StoredState
 
@@ -43,12 +44,14 @@ class RowBook:
     def __init__(
         self,
         store: BlockStore,
+        teller: Teller,
         board: Board,
         clock: Callable[[], datetime],
         pauses: Schedule,
         note: Callable[[Bag], None],
     ) -> None:
         self._store = store
+        self._teller = teller
         self._board = board
         self._clock = clock
         self._pauses = pauses
@@ -70,7 +73,7 @@ class RowBook:
         if isinstance(outcome, Delivered) and server is not None:
             await self._close_alike(row, server)
         if isinstance(outcome, GivenUp) and row.type is BlockType.DATA:
-            await self._give_up_whatnames_of(bag, row.key)
+            await self._give_up_what_names(bag, row.key)
 
     async def close(self, row: Waiting, outcome: Delivered | GivenUp) -> None:
         """Settle a row durably, then let go of it."""
@@ -84,8 +87,7 @@ class RowBook:
 
     async def settle(self, number: int, state: QueueState, code: str) -> None:
         """Keep what became of a row, without its block and its target."""
-        stored, now = StoredState(state.value), self._clock()
-        await self._store.write(lambda view: view.queue.settle(number, stored, code, now))
+        await self._teller.settled(number, StoredState(state.value), code)
 
     async def _close_alike(self, row: Waiting, server: ServerAddress) -> None:
         """Settle what asks for the same block at a group that has this server: it is there."""
@@ -95,7 +97,7 @@ class RowBook:
                     if other.digest == row.digest:
                         await self.close(other, Delivered())
 
-    async def _give_up_whatnames_of(self, bag: Bag, key: BlockKey) -> None:
+    async def _give_up_what_names(self, bag: Bag, key: BlockKey) -> None:
         """Give up what would point at data that this target never got."""
         for row in bag.rows():
             if row.type is not BlockType.MESSAGE_ANNOUNCEMENT:

@@ -42,15 +42,30 @@ def new_row(
         not_before=start,
         owner=owner,
         line=line,
-        content=f"{format_date(date)} {format_date(start)}".encode(),
+        content=content_of(date, start),
     )
+
+
+def content_of(date: datetime, start: datetime) -> bytes:
+    """Return what a row keeps of its block's Date, and of the moment from which it may go."""
+    return f"{format_date(date)} {format_date(start)}".encode()
+
+
+def dates_of(row: QueueRow) -> tuple[datetime, datetime] | tuple[None, None]:
+    """Return what ``content_of`` kept; a settled row keeps nothing."""
+    if not row.content:
+        return None, None
+    date, start = map(parse_date, row.content.decode().split(" "))
+    return date, start
 
 
 def waiting_of(row: QueueRow) -> Waiting:
     """Return a row as it waits; ``ValueError`` if it is not one that ``new_row`` made."""
-    date, start = map(parse_date, row.content.decode().split(" "))
-    if row.key is None or row.owner is None or row.line is None or row.entry is None:
-        raise ValueError("a row of the queue without key, owner, line or block")
+    date, start = dates_of(row)
+    if date is None or start is None or row.key is None or row.owner is None:
+        raise ValueError("a row of the queue without dates, key or owner")
+    if row.line is None or row.entry is None:
+        raise ValueError("a row of the queue without line or block")
     kind = BlockType(row.type)
     return Waiting(
         number=row.number,

@@ -12,4 +12,9 @@ def main() -> None:
             raise
         print(f"sealmail-audit: {error.name} is missing: install sealmail[spark]", file=sys.stderr)
         sys.exit(2)
-    program()
+    from sealmail_spark.session import close_session
+
+    try:
+        program()
+    finally:
+        close_session()

@@ -57,8 +57,8 @@ def finish(
         )
         order.history.add(together, figured, claims, made)
     also(Run(spark, order, made, tuple(audits), together, figured, summary))
-    _tell(order, summary, worst_first(together, order.most) if order.most else [])
-    _tell_left_out(figured)
+    shown = worst_first(together, order.most) if order.most else []
+    _tell(order, summary, shown, _left_out(figured))
     for frame in (*findings.values(), *figures.values()):
         frame.unpersist()
     for audit in audits.values():
@@ -84,14 +84,17 @@ def report_of(run: Run, tables: Tables) -> str:
     return report.html()
 
 
-def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]]) -> None:
+def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]], left_out: int) -> None:
     if order.as_json:
         counts = [
             {"job": job, "severity": severity, "code": code, "count": count}
             for (job, severity, code), count in summary.by_code.items()
         ]
-        click.echo(json.dumps({"summary": counts, "findings": shown}, indent=2))
+        told = {"summary": counts, "findings": shown, "signatures_left_out": left_out}
+        click.echo(json.dumps(told, indent=2))
         return
+    if left_out:
+        click.echo(f"note: {left_out} signatures were left out", err=True)
     if not summary.by_code:
         click.echo("nothing is wrong")
         return
@@ -106,12 +109,10 @@ def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]]) -> None:
         click.echo(f"... and {left} more; --out DIR writes all of them")
 
 
-def _tell_left_out(figures: DataFrame) -> None:
-    """Say how many signatures nobody looked at."""
+def _left_out(figures: DataFrame) -> int:
+    """Return how many signatures nobody looked at: not in the sample, or nothing to verify by."""
     left = figures.where("measure = 'signature' AND `group` LIKE '%left out'")
-    count = left.agg(F.sum("value")).collect()[0][0]
-    if count:
-        click.echo(f"note: {count:.0f} signatures were left out", err=True)
+    return int(left.agg(F.sum("value")).collect()[0][0] or 0)
 
 
 def _readable(text: str) -> str:

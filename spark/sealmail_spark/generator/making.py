@@ -30,19 +30,46 @@ def make_store(
 ) -> Made:
     """Make a store of so many blocks, and ``faults`` of each kind beside them."""
     town = Town(Random(seed), now, blocks)  # noqa: S311 - invented mail is no secret
+    written = write_store(directory, town.entries(), now + _LATER)
+    added = _add(directory, town, faults)
+    return Made(directory, written + added.blocks, added.seeded)
+
+
+def add_faults(directory: Path, *, faults: int, seed: int = 1, now: datetime) -> Made:
+    """Add faults of each kind to a store, and people whom they befall."""
+    town = Town(Random(seed), now, 0)  # noqa: S311 - invented mail is no secret
+    keys = [town.workshop.key(person, person.since) for person in town.people]
+    written = write_store(directory, keys, now + _LATER)
+    added = _add(directory, town, faults)
+    return Made(directory, written + added.blocks, added.seeded)
+
+
+def _add(directory: Path, town: Town, faults: int) -> Made:
     seeded: list[Seeded] = []
     damages: list[Damage] = []
 
     def entries() -> Iterator[StoredEntry]:
-        yield from town.entries()
         for one, fault in seeded_faults(town, faults):
             seeded.append(one)
             damages.extend(fault.damage)
             yield from fault.entries
 
-    written = write_store(directory, entries(), now + _LATER)
+    written = write_store(directory, entries(), town.now + _LATER)
     damage(directory, damages)
     return Made(directory, written, tuple(seeded))
+
+
+def make_keys(directory: Path, blocks: int, *, now: datetime) -> Made:
+    """Make a store of nothing but keys and claims, each by a key of its own."""
+    town = Town(Random(0), now, 0)  # noqa: S311 - invented mail is no secret
+
+    def entries() -> Iterator[StoredEntry]:
+        for number in range(blocks // 2):
+            person = town.person(number, user="owner")
+            yield town.workshop.key(person, person.since)
+            yield town.workshop.claim(person, person.since)
+
+    return Made(directory, write_store(directory, entries(), now + _LATER), ())
 
 
 def make_pair(directory: Path, blocks: int, *, faults: int, seed: int, now: datetime) -> Made:

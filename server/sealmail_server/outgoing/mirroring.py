@@ -1,0 +1,165 @@
+"""The queue of a pair: each server keeps a copy of what the other has taken to deliver.
+
+The owner of a row delivers it and tells its partner what became of it. The copy answers QUEUE,
+and is delivered from here when the owner has been away for too long. Of two states the better
+one stays: delivered, refused, given up, waiting.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sealmail_protocol.errors import InvalidBlock, Refusal
+from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.replies import Accepted, Verdict
+from sealmail_server.admission import Decision
+from sealmail_server.candidates import Arrival
+from sealmail_server.data_intake import DataIntake
+from sealmail_server.intake import Intake
+from sealmail_server.outgoing.accepting import NotServed, Order, held_text
+from sealmail_server.outgoing.told import ROW_KINDS, Told, parse_told, waits
+from sealmail_store import (
+    PROXIED,
+    BlockStore,
+    QueueRow,
+    QueueState,
+    StoredEntry,
+    WriteView,
+)
+
+_log = logging.getLogger(__name__)
+
+# The better state first; of two mirrored states it stays.
+_BEST_FIRST = tuple(QueueState(each) for each in ("delivered", "refused", "given-up", "waiting"))
+
+_Lines = tuple[bytes, ...]
+
+
+class Mirror:
+    """Keeps copies of the partner's rows, and what it says became of ours.
+
+    ``forget`` is told the number of each row that was settled by what the partner says.
+    """
+
+    def __init__(
+        self,
+        store: BlockStore,
+        intake: Intake,
+        clock: Callable[[], datetime],
+        forget: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._intake = intake
+        self._clock = clock
+        self._forget = forget
+
+    async def take_text(self, key: BlockKey, lines: _Lines) -> Verdict:
+        """Take rows, with a text block or without one; ``NotServed`` if they cannot be read."""
+        told = _told(key, lines)
+        entry: StoredEntry | None = None
+        if told.lines:
+            try:
+                entry = await asyncio.to_thread(self._held, key, told)
+            except InvalidBlock as error:
+                raise NotServed(f"the partner mirrors what no server may take: {error}") from error
+            if entry.digest != told.digest:
+                raise NotServed("the partner mirrors another block than it names")
+        await self._merge(told, entry)
+        return Accepted()
+
+    def receive_data(self, key: BlockKey, lines: _Lines) -> "MirroredData":
+        """Begin to take a data block and its rows; ``NotServed`` leaves the bytes to others."""
+        told = _told(key, lines)
+        return MirroredData(self, told, self._intake.replicate_data(key, told.lines, None))
+
+    def merge(self, view: WriteView, told: Told, entry: StoredEntry | None) -> list[int]:
+        """Keep the better of what both know; return the rows that need no work any more."""
+        now, done = self._clock(), []
+        for row in told.rows:
+            known = next((each for each in _alike(view, row)), None)
+            if known is None:
+                self._put_copy(view, row, entry)
+            elif _rank(row) < _rank(known):
+                state = QueueState(row.state)
+                if not view.queue.settle(known.number, state, row.code, row.last or now):
+                    view.queue.finish((known.number,))
+                    view.queue.put(replace(row, kind=known.kind))
+                done.append(known.number)
+        return done
+
+    def let_go(self, numbers: Sequence[int]) -> None:
+        """Work on these rows no more."""
+        for number in numbers:
+            self._forget(number)
+
+    async def _merge(self, told: Told, entry: StoredEntry | None) -> None:
+        self.let_go(await self._store.write(lambda view: self.merge(view, told, entry)))
+
+    def _held(self, key: BlockKey, told: Told) -> StoredEntry:
+        owner = told.rows[0].owner or ""
+        now = self._clock()
+        order = Order(key, owner, (), told.lines, now, now)
+        arrival = Arrival.replicated_for(owner)
+        return held_text(order, arrival, self._intake.limits)[1]
+
+    def _put_copy(self, view: WriteView, row: QueueRow, entry: StoredEntry | None) -> None:
+        if not waits(row):
+            view.queue.put(row)
+        elif entry is not None:
+            held = replace(entry, source=row.owner or "")
+            view.queue.put(replace(row, entry=view.hold(held)))
+
+
+class MirroredData:
+    """One data block of the partner's queue on its way in."""
+
+    def __init__(self, mirror: Mirror, told: Told, intake: DataIntake) -> None:
+        self._mirror = mirror
+        self._told = told
+        self._intake = intake
+
+    async def take(self, chunk: bytes) -> None:
+        """Take the next bytes."""
+        await self._intake.take(chunk)
+
+    async def finish(self) -> Verdict:
+        """Check the block, and keep it with its rows."""
+        done: list[int] = []
+
+        def put(view: WriteView, entry: StoredEntry, _: Decision) -> Verdict:
+            if entry.digest != self._told.digest:
+                raise InvalidBlock(Refusal.KEY, "the partner names another block")
+            held = replace(entry, type=PROXIED, identity=entry.digest)
+            done.extend(self._mirror.merge(view, self._told, held))
+            return Accepted()
+
+        verdict = await self._intake.finish(put)
+        self._mirror.let_go(done)
+        return verdict
+
+    async def discard(self) -> None:
+        """Forget the bytes of a block that is not kept."""
+        await self._intake.discard()
+
+
+def _rank(row: QueueRow) -> int:
+    return _BEST_FIRST.index(QueueState(row.state))
+
+
+def _alike(view: WriteView, row: QueueRow) -> list[QueueRow]:
+    """Return this server's own row or copy of what a row of the partner is about."""
+    return [
+        each
+        for each in view.queue.about(row.digest)
+        if each.kind in ROW_KINDS
+        and (each.owner, each.line, each.queued) == (row.owner, row.line, row.queued)
+    ]
+
+
+def _told(key: BlockKey, lines: _Lines) -> Told:
+    try:
+        return parse_told(key, lines)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise NotServed(f"the partner mirrors what cannot be read: {error}") from error

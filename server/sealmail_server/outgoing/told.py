@@ -1,0 +1,115 @@
+"""What ``PARTNER QUEUED`` carries: the rows of one proxied block, in lines before the block."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sealmail_pow import Difficulty
+from sealmail_protocol.addresses import Transport
+from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.dates import format_date, parse_date
+from sealmail_protocol.keys import BlockKey
+from sealmail_server.outgoing.rows import content_of, dates_of
+from sealmail_store import QueueKind, QueueRow, QueueState
+
+_log = logging.getLogger(__name__)
+
+_BLOCK = b"Queued-Block: "
+_ROW = b"Queued-Row: "
+# Head lines beyond this are not told: the partner would throw such a body away.
+_MAX_HEAD = 60 * 1024
+_NONE = "-"
+# A row and its copy at the partner.
+ROW_KINDS = (QueueKind.PROXY, QueueKind.MIRRORED)
+
+_Lines = tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the partner tells: the rows of one block, and the lines of the block, if it comes."""
+
+    digest: bytes
+    type: BlockType
+    rows: tuple[QueueRow, ...]
+    lines: _Lines
+
+
+def told_body(digest: bytes, rows: Sequence[QueueRow]) -> bytes | None:
+    """Return the head of a ``PARTNER QUEUED``; ``None`` for nothing to tell, or too much."""
+    known = [row for row in rows if row.digest == digest and row.kind in ROW_KINDS]
+    known = [row for row in known if row.kind == QueueKind.PROXY or not waits(row)]
+    if not known:
+        return None
+    lines = [_BLOCK + f"{digest.hex()} {known[0].type}".encode(), *map(_row_line, known)]
+    head = b"".join(line + b"\r\n" for line in lines)
+    if len(head) > _MAX_HEAD:
+        _log.warning("a block with %d targets is too large to be mirrored", len(known))
+        return None
+    return head
+
+
+def parse_told(key: BlockKey, lines: _Lines) -> Told:
+    """Read the head of a ``PARTNER QUEUED``; ``ValueError`` if it is none."""
+    if not lines or not lines[0].startswith(_BLOCK):
+        raise ValueError("no Queued-Block line")
+    digest, kind = lines[0][len(_BLOCK) :].decode().split(" ")
+    count = 1
+    while count < len(lines) and lines[count].startswith(_ROW):
+        count += 1
+    type, raw = BlockType(kind), bytes.fromhex(digest)
+    rows = tuple(_parse_row(line[len(_ROW) :], raw, key, type) for line in lines[1:count])
+    if len(raw) != 32 or not rows:
+        raise ValueError("no rows of a block")
+    return Told(raw, type, rows, lines[count:])
+
+
+def waits(row: QueueRow) -> bool:
+    """Tell whether a row is not settled."""
+    return row.state == QueueState.WAITING
+
+
+def _row_line(row: QueueRow) -> bytes:
+    date, start = dates_of(row)
+    code, _, demand = row.code.partition(" ")
+    words = (
+        row.owner or "",
+        str(row.line),
+        row.state,
+        code,
+        demand or _NONE,
+        format_date(row.queued),
+        format_date(row.last) if row.last else _NONE,
+        format_date(date) if date else _NONE,
+        format_date(start) if start else _NONE,
+        row.destination or _NONE,
+    )
+    return _ROW + " ".join(words).encode()
+
+
+def _parse_row(line: bytes, digest: bytes, key: BlockKey, type: BlockType) -> QueueRow:
+    owner, number, state, code, demand, queued, last, date, start, target = line.decode().split(
+        " "
+    )
+    waiting = QueueState(state) is QueueState.WAITING
+    if waiting and (target == _NONE or _NONE in (date, start)):
+        raise ValueError("a row that waits for nobody")
+    if not (owner.isascii() and owner.isalnum() and 8 <= len(owner) <= 40):
+        raise ValueError("a row of nobody")
+    if not code.isascii() or len(code) > 16 or not 1 <= int(number) <= 999:
+        raise ValueError("no row of the queue")
+    return QueueRow(
+        kind=QueueKind.MIRRORED,
+        digest=digest,
+        queued=parse_date(queued),
+        type=type,
+        key=key,
+        destination=str(Transport.parse(target)) if waiting else "",
+        not_before=parse_date(start) if waiting else None,
+        owner=owner.upper(),
+        line=int(number),
+        content=content_of(parse_date(date), parse_date(start)) if waiting else b"",
+        state=QueueState(state),
+        code=code if demand == _NONE else f"{code} {Difficulty.parse(demand)}",
+        last=None if last == _NONE else parse_date(last),
+    )

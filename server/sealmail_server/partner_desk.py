@@ -1,0 +1,204 @@
+"""What the partner asks of this server, and how two servers become partners.
+
+The first server offers a pairing code, which holds a one-time secret. The second one logs in
+with that and says by ``PARTNER PAIR`` where it is, its pin, and the auth key that both use from
+then on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from sealmail_net.dialing import DialSettings
+from sealmail_net.errors import NetworkError
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.commands import REPLICATION, PartnerAccount, PartnerList, PartnerPair
+from sealmail_protocol.errors import ProtocolError
+from sealmail_protocol.invitations import InvitedServer, PairingCode
+from sealmail_protocol.replies import Word
+from sealmail_server import accounts
+from sealmail_server.account_desk import AccountDesk
+from sealmail_server.accounts import AccountState, hash_auth_key, new_auth_key
+from sealmail_server.comparing import ask_partner_to_compare, list_names
+from sealmail_server.config import set_settings
+from sealmail_server.partner_lane import call_on, is_original
+from sealmail_server.partnership import (
+    OFFER,
+    UNBOUND,
+    Partner,
+    ask_for_comparison,
+    is_stale_offer,
+    named_account,
+)
+from sealmail_server.replication import Replication
+from sealmail_server.visitor import Visitor
+from sealmail_store import Account, BlockStore, ReadView, WriteView
+
+_log = logging.getLogger(__name__)
+
+# Long enough to walk over to the other machine.
+OFFER_HOLDS = timedelta(hours=1)
+# The auth key of the present pair, by its hash: the next pairing ends it.
+_PAIR_ACCOUNT = "pairing-account"
+_STATES = {str(each) for each in AccountState} - {str(AccountState.PROVISIONAL)}
+
+
+class PairingFailed(Exception):
+    """The two servers were not paired; the message says why."""
+
+
+class PartnerDesk:
+    """Serves the partner's commands, and pairs this server with another."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: BlockStore,
+        desk: AccountDesk,
+        replication: Replication,
+        settings: DialSettings,
+        clock: Callable[[], datetime],
+        own_pin: Callable[[], bytes],
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._desk = desk
+        self._replication = replication
+        self._settings = settings
+        self._clock = clock
+        self._own_pin = own_pin
+
+    # What the partner asks.
+
+    async def merge_account(self, command: PartnerAccount) -> bool:
+        """Merge an account record; ``False`` if it says what none may."""
+        userid, now = command.userid.upper(), self._clock()
+        bound = None if userid == UNBOUND.upper() else userid
+        if command.state not in _STATES or (bound is None and command.state == "confirmed"):
+            return False
+        await self._desk.merge(Account(command.key_hash, bound, command.state, now, now))
+        return True
+
+    async def list_names(self, command: PartnerList) -> tuple[str, ...]:
+        """Return the lines that answer ``PARTNER LIST``."""
+        return await self._store.read(lambda view: list_names(view, command.type, command.start))
+
+    async def begin_comparing(self) -> None:
+        """Look for what the partner lacks, since it asks for it."""
+        await self._store.write(ask_for_comparison)
+
+    async def accept(self, command: PartnerPair, visitor: Visitor) -> bool:
+        """Become the partner of who knows the secret that was offered; once."""
+        secret = hash_auth_key(command.secret)
+        if visitor.account != secret or not await self._store.read(self._is_offered(secret)):
+            _log.warning("PARTNER PAIR without an offer")
+            return False
+        partner = Partner(command.address, command.auth_key, command.pin)
+        await self._become_partner_of(partner)
+        _log.warning("paired with %s", command.address)
+        return True
+
+    # Pairing.
+
+    async def offer(self, address: ServerAddress) -> str:
+        """Return a pairing code that holds for an hour, in the place of an earlier one."""
+        secret, until = new_auth_key(), self._clock() + OFFER_HOLDS
+        now = self._clock()
+
+        def put(view: WriteView) -> None:
+            _withdraw(view, OFFER, now)
+            accounts.add_account(view, secret, REPLICATION, now)
+            offered = hash_auth_key(secret).hex()
+            view.put_setting(OFFER, f"{offered} {int(until.timestamp())}")
+
+        await self._store.write(put)
+        return PairingCode(secret, InvitedServer(address, self._own_pin())).code()
+
+    async def join(self, code: PairingCode, own_address: ServerAddress) -> None:
+        """Become the partner of the server that offered ``code``; ``PairingFailed`` if not."""
+        address, pin = code.server.address, code.server.pin
+        if address == own_address or pin == self._own_pin():
+            raise PairingFailed("this is this server's own code: give it to the other one")
+        auth_key, now = new_auth_key(), self._clock()
+        partner = Partner(address, auth_key, pin)
+        # Ours first: the other side may come as soon as it has agreed.
+        await self._store.write(
+            lambda view: accounts.add_account(view, auth_key, REPLICATION, now)
+        )
+        try:
+            await self._ask(Partner(address, code.secret, pin), auth_key, own_address)
+        except (NetworkError, ProtocolError, PairingFailed) as error:
+            await self._desk.remove((hash_auth_key(auth_key),))
+            raise PairingFailed(str(error)) from error
+        await self._become_partner_of(partner)
+
+    async def compare_again(self) -> None:
+        """Have both servers look for what the other lacks."""
+        partner = self._replication.partner
+        if partner is None:
+            raise PairingFailed("this server has no partner: see 'sealmaild pair'")
+        try:
+            remote = await call_on(partner, self._settings)
+            try:
+                if await is_original(remote):
+                    raise PairingFailed(
+                        "the partner is an original, which cannot be compared with"
+                    )
+                await ask_partner_to_compare(remote)
+            finally:
+                await remote.hang_up()
+        except (NetworkError, ProtocolError) as error:
+            raise PairingFailed(str(error)) from error
+        await self.begin_comparing()
+
+    async def _ask(self, offered: Partner, auth_key: str, own_address: ServerAddress) -> None:
+        remote = await call_on(offered, self._settings)
+        try:
+            if await is_original(remote):
+                raise PairingFailed("the other server is no Sealmail server: see the manual")
+            pin = self._own_pin()
+            command = PartnerPair(offered.auth_key, pin, auth_key, own_address)
+            if await remote.call(command) is not Word.DONE:
+                raise PairingFailed("the other server declined: ask for a new code")
+        finally:
+            await remote.hang_up()
+
+    async def _become_partner_of(self, partner: Partner) -> None:
+        """Write everything down, then begin; what is here already will be compared."""
+        now, known_by = self._clock(), hash_auth_key(partner.auth_key)
+
+        def agree(view: WriteView) -> None:
+            _withdraw(view, OFFER, now)
+            _withdraw(view, _PAIR_ACCOUNT, now)
+            accounts.add_account(view, partner.auth_key, REPLICATION, now)
+            view.put_setting(_PAIR_ACCOUNT, known_by.hex())
+            ask_for_comparison(view)
+
+        await self._store.write(agree)
+        await asyncio.to_thread(
+            set_settings,
+            self._directory,
+            partner=str(partner.address),
+            partner_auth_key=partner.auth_key,
+            partner_pin=partner.pin.hex(),
+        )
+        await self._replication.pair_with(partner)
+
+    def _is_offered(self, secret: bytes) -> Callable[[ReadView], bool]:
+        now = self._clock()
+
+        def look(view: ReadView) -> bool:
+            stale = is_stale_offer(view, secret, now)
+            return not stale and named_account(view, OFFER) == secret
+
+        return look
+
+
+def _withdraw(view: WriteView, setting: str, now: datetime) -> None:
+    """Disable the auth key that a setting names, and forget the setting."""
+    known_by = named_account(view, setting)
+    if known_by is not None:
+        accounts.disable_account(view, known_by, now)
+        view.remove_setting(setting)

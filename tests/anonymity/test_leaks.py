@@ -1,0 +1,291 @@
+"""What an anonymous client and a covert server send past their proxy, by the kernel: nothing."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.anonymity.network_namespace import INSIDE, OUTSIDE, Namespace, namespace
+from tests.end_to_end.forging import forged_letter, post, sign
+from tests.end_to_end.programs import PROGRAMS, Done, Server, User, free_port
+from tests.net.name_server import name_server
+from tests.net.socks_server import SocksServer
+from tests.server.users import data_lines
+
+from sealmail_client.keyring import Keyring
+from sealmail_client.profile import Home
+from sealmail_net.dialing import DialSettings, dial
+from sealmail_net.pins import MemoryPins
+from sealmail_net.remote_server import RemoteServer
+from sealmail_net.socks import Proxies
+from sealmail_net.ways import ProxyPolicy
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.commands import AskQueue, DnsTxt, StoreProxy
+from sealmail_protocol.replies import Listing, Word
+from sealmail_server.onion_key import OnionKey
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces"),
+    pytest.mark.timeout(300),
+]
+
+ONION = ServerAddress(OnionKey(b"1" * 32).host, 8081)
+COVERT = ServerAddress(OnionKey(b"2" * 32).host, 8081)
+STRANGER = ServerAddress("9.9.9.9", 8081)
+
+
+class Proxy:
+    """A SOCKS server in a thread of its own, at the outer end of the namespace's only way."""
+
+    def __init__(self) -> None:
+        self.server = SocksServer()
+        self.port = free_port()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def address(self) -> ServerAddress:
+        """Return where it serves."""
+        return ServerAddress(OUTSIDE, self.port)
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve until the end of the block."""
+        ready = threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        thread.start()
+        assert ready.wait(10)
+        try:
+            yield
+        finally:
+            assert self._loop is not None
+            assert self._stop is not None
+            self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with self.server.serving(OUTSIDE, self.port):
+            ready.set()
+            await self._stop.wait()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Return a directory with a short path."""
+    directory = Path(tempfile.mkdtemp(prefix="sml-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+def runs(
+    inside: Namespace, user: User, *arguments: str, environment: dict[str, str] | None = None
+) -> Done:
+    """Give a command to the installed program, inside."""
+    done = subprocess.run(
+        inside.command(user.command(*arguments)),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+        env={**os.environ, **(environment or {})},
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_an_anonymous_client_leaks_no_packet(place: Path) -> None:
+    """From its first command to the failure of its proxy it sends to the SOCKS port alone.
+
+    It settles, writes to somebody whom DNS leads to, fetches, acknowledges, and reads a mail
+    that names a server elsewhere; it is told to look at public servers and to ask DNS itself.
+    At the end the counter is shown to count.
+    """
+    proxy, server = Proxy(), Server.create(place / "server")
+    proxy.server.hosts = {ONION.host: server.address.port}
+    with ExitStack() as stack:
+        way = f"ip daddr {OUTSIDE} tcp dport {proxy.port}"
+        inside = stack.enter_context(namespace(way))
+        zone = {"b.test": f'cmsvr TXT "server={ONION}"\n'}
+        dns = stack.enter_context(name_server(place / "knot", zone))
+        with (server.directory / "config.toml").open("a") as config:
+            config.write(f'dns_server = "{dns}"\n')
+        server.start()
+        stack.callback(server.stop)
+        both = (server.address, ONION)
+        bob = User.settle(place, "Bob", "bob@b.test", server, reached_at=both)
+        mallory = User.settle(place, "Mallory", "mallory@b.test", server, reached_at=both)
+        anna = User("Anna", "anna@a.test", place / "anna", server)
+
+        def quiet(*arguments: str, fails: str = "", auth_key: str = "") -> Done:
+            secret = {"SEALMAIL_AUTH_KEY": auth_key} if auth_key else None
+            done = runs(inside, anna, *arguments, environment=secret)
+            assert inside.leaked == 0, arguments
+            assert (done.exit_code != 0) == bool(fails), done
+            assert fails in done.complaint
+            return done
+
+        with proxy.serving():
+            who = ("--name", "Anna", "--address", anna.address, "--price", "bd,20,2")
+            ways = (
+                "--server",
+                str(server.address),
+                "--server",
+                str(ONION),
+                "--tor",
+                str(proxy.address),
+                "--anonymous",
+            )
+            quiet("init", *who, *ways, "--no-passphrase", auth_key=server.auth_keys.pop())
+            quiet("send", "--to", bob.address, "--subject", "hello", "--message", "text")
+            bob.does("fetch")
+            assert "hello" in bob.subjects()
+            assert bob.sends([anna], "answer").exit_code == 0
+            assert "answer" in quiet("fetch", "--json").output
+            name_a_server_elsewhere(mallory, anna, place)
+            assert "look there" in quiet("fetch", "--json").output
+            quiet("acks")
+            at = ("--server", str(STRANGER), "--server", "mail.example.net:8081")
+            quiet("key", "find", "x@example.net", *at, fails="exit node")
+            quiet("key", "find", "x@example.net", "--server", "x.i2p:1", fails="no proxy to I2P")
+            quiet("identity", "set", "--dns", "direct", fails="anonymous")
+            quiet("key", "find", "nobody@elsewhere.test", fails="no key")
+            quiet("doctor")
+        late = ("send", "--to", bob.address, "--subject", "late", "--message", "text")
+        quiet(*late, fails="not sent")
+        quiet("fetch", fails="proxy")
+        runs(inside, anna, "identity", "set", "--not-anonymous", "--dns", "direct")
+        runs(inside, anna, "key", "find", "nobody@example.net")
+        assert inside.leaked > 0
+
+
+def name_a_server_elsewhere(mallory: User, reader: User, place: Path) -> None:
+    """Post a mail whose acknowledgment is asked for at a public address."""
+    elsewhere = replace(mallory, server=replace(mallory.server, address=STRANGER))
+    with Keyring(mallory.home / "gnupg") as tools:
+        letter = forged_letter(elsewhere, reader, "look there")
+        post(tools, reader, *sign(tools, mallory, letter), place)
+
+
+FORWARDER = """
+import asyncio, sys
+async def pass_on(reader, writer):
+    try:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+async def serve(reader, writer):
+    far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(sys.argv[3]))
+    await asyncio.gather(pass_on(reader, far_writer), pass_on(far_reader, writer))
+async def main():
+    server = await asyncio.start_server(serve, sys.argv[1], int(sys.argv[2]))
+    print("ready", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def test_a_covert_server_leaks_no_packet(place: Path) -> None:
+    """Whatever users and strangers ask of it, it sends to its SOCKS port and its forwarder alone.
+
+    It serves a user, is asked for DNS, delivers for him to a server behind the proxy, is asked to
+    deliver to a public one, and goes on when the proxy has gone.
+    """
+    proxy, covert, other = Proxy(), Server.create(place / "covert"), Server.create(place / "other")
+    hidden, entrance = free_port(), free_port()
+    settings = (
+        "covert = true",
+        f'hidden_listen = "127.0.0.1:{hidden}"',
+        f'hidden_names = ["{COVERT.host}"]',
+        f'tor_proxy = "{proxy.address}"',
+    )
+    with (covert.directory / "config.toml").open("a") as config:
+        config.writelines(f"{line}\n" for line in settings)
+    proxy.server.hosts = {COVERT.host: (INSIDE, entrance), ONION.host: other.address.port}
+    allowed = (
+        f"ip daddr {OUTSIDE} tcp dport {proxy.port}",
+        f"ip daddr {OUTSIDE} tcp sport {entrance}",
+        f'oifname "lo" tcp dport {hidden}',
+        f'oifname "lo" tcp sport {hidden}',
+    )
+    with ExitStack() as stack:
+        inside = stack.enter_context(namespace(*allowed))
+        server = [str(PROGRAMS / "sealmaild"), "run", "--data", str(covert.directory)]
+        forwarder = [sys.executable, "-c", FORWARDER, INSIDE, str(entrance), str(hidden)]
+        for command in (server, forwarder):
+            stack.enter_context(started(inside.command(command)))
+        other.start()
+        stack.callback(other.stop)
+        with proxy.serving():
+            ways = ("--tor", str(proxy.address), "--anonymous")
+            conny = User.settle(
+                place, "Conny", "conny@c.test", covert, reached_at=(COVERT,), ways=ways
+            )
+            asyncio.run(ask_much_of_it(conny, proxy.address))
+            assert inside.leaked == 0
+        subprocess.run(inside.command(["sleep", "2"]), check=True)
+        assert inside.leaked == 0
+        subprocess.run(inside.command(["getent", "hosts", "mail.example.net"]), check=False)
+        assert inside.leaked > 0
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[None]:
+    """Run a program that prints a line when it is ready, and end it."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline()
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+async def ask_much_of_it(user: User, proxy: ServerAddress) -> None:
+    """Ask for names, and for deliveries to a hidden, a dead hidden and a public server."""
+    dialing = DialSettings(
+        allow_private_targets=True, proxies=Proxies(ProxyPolicy(proxy, direct=False))
+    )
+    async with await dial(COVERT, dialing, MemoryPins(), strict_pin=True) as remote:
+        for name in ("cmsvr.example.net", "9.9.9.9.in-addr.arpa", str(ONION.host)):
+            assert await remote.call(DnsTxt(name)) is Word.FAILED
+        auth_key = Home(user.home).load_auth_key().text
+        assert await remote.login(user.key_id.hex, auth_key)
+        assert await hand_in(remote, ONION) is Word.DONE
+        assert await hand_in(remote, ServerAddress(OnionKey(b"3" * 32).host, 1)) is Word.DONE
+        for public in (STRANGER, ServerAddress("mail.example.net", 8081)):
+            await hand_in(remote, public)
+        for _ in range(300):
+            if "delivered" in await states(remote):
+                return
+            await asyncio.sleep(0.2)
+        pytest.fail("it was not delivered")
+
+
+async def hand_in(remote: RemoteServer, at: ServerAddress) -> Word:
+    """Give the server a block to deliver."""
+    data = secrets.token_bytes(100)
+    key, lines = data_lines(data)
+    header = (f"Post-To: server={at}", *lines)
+    return await remote.post_data(StoreProxy(key), header, len(data), (data,))
+
+
+async def states(remote: RemoteServer) -> str:
+    """Return what has become of the deliveries."""
+    queue = await remote.call(AskQueue())
+    return " ".join(queue.lines) if isinstance(queue, Listing) else ""

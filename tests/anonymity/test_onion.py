@@ -1,0 +1,276 @@
+"""Mail over onion services in a private Tor network: every way of being anonymous."""
+
+import asyncio
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.anonymity.tor_network import TorNetwork, tor_network
+from tests.end_to_end.programs import PROGRAMS, Done, Server, User, free_port
+from tests.server.users import data_lines
+
+from sealmail_client.profile import Home
+from sealmail_net.dialing import DialSettings, dial_any
+from sealmail_net.pins import MemoryPins
+from sealmail_net.socks import Proxies
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.commands import StoreProxy
+from sealmail_protocol.replies import Word
+from sealmail_server.config import ONION_KEY_NAME
+from sealmail_server.onion_key import load_onion_key
+
+T = TypeVar("T")
+
+# Circuits are built while the machine does other things too.
+pytestmark = pytest.mark.timeout(400)
+_PATIENCE = 90.0
+
+
+@dataclass(frozen=True)
+class Town:
+    """A network, a server with two faces and its users: Anna is anonymous, Paul is not."""
+
+    place: Path
+    network: TorNetwork
+    dual: Server
+    onion: ServerAddress
+    anna: User
+    paul: User
+
+    @property
+    def by_tor(self) -> tuple[str, str]:
+        """Return the option that names the SOCKS port of the client's tor."""
+        return ("--tor", f"127.0.0.1:{self.network.socks_port}")
+
+
+@pytest.fixture(scope="module")
+def town() -> Iterator[Town]:
+    """Start the network and the server, and let both users settle."""
+    place = Path(tempfile.mkdtemp(prefix="smo-"))
+    with tor_network() as network:
+        dual, onion = onion_server(place / "dual", network)
+        dual.start()
+        try:
+            until_published(dual)
+            ways = ("--tor", f"127.0.0.1:{network.socks_port}", "--anonymous")
+            both = (dual.address, onion)
+            paul = User.settle(place, "Paul", "paul@dual.test", dual, reached_at=both)
+            anna = User.settle(place, "Anna", "anna@dual.test", dual, reached_at=both, ways=ways)
+            yield Town(place, network, dual, onion, anna, paul)
+        finally:
+            dual.stop()
+    shutil.rmtree(place)
+
+
+def onion_server(
+    directory: Path, network: TorNetwork, *lines: str
+) -> tuple[Server, ServerAddress]:
+    """Make a server whose onion service is published by the control socket of the network."""
+    server = Server.create(directory)
+    settings = (
+        f'hidden_listen = "127.0.0.1:{free_port()}"',
+        f'tor_control = "{network.control}"',
+        f'tor_proxy = "127.0.0.1:{network.socks_port}"',
+        "allow_private_targets = true",
+        *lines,
+    )
+    with (directory / "config.toml").open("a") as config:
+        config.writelines(f"{line}\n" for line in settings)
+    host = load_onion_key(directory / ONION_KEY_NAME).host
+    return server, ServerAddress(host, 8081)
+
+
+def operator_asks(server: Server, *arguments: str) -> Any:
+    """Return the JSON that a command of the operator prints."""
+    command = [str(PROGRAMS / "sealmaild"), *arguments, "--data", str(server.directory), "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+
+
+def until_published(server: Server) -> None:
+    """Wait until tor has the onion service of a server."""
+    eventually(lambda: operator_asks(server, "status")["onion_published"])
+
+
+def eventually(attempt: Callable[[], T]) -> T:
+    """Return what ``attempt`` gives once it is true: descriptors take their time to spread."""
+    end = time.monotonic() + _PATIENCE
+    while not (result := attempt()):
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.5)
+    return result
+
+
+def sends(sender: User, to: User, subject: str, *options: str) -> Done:
+    """Send a mail whose recipient is sought at the sender's own server, or as the options say."""
+    words = ("send", "--to", to.address, "--subject", subject, "--message", "text", *options)
+    return sender.tries(*words)
+
+
+def correspond(sender: User, to: User, subject: str, *options: str) -> None:
+    """Send a mail, fetch it, and see that its acknowledgment has come back."""
+    done = sends(sender, to, subject, *options)
+    assert done.exit_code == 0, done
+    to.does("fetch")
+    assert subject in to.subjects()
+
+    def acknowledged() -> bool:
+        states = [
+            recipient["state"]
+            for message in sender.does("acks", "--json").value
+            if message["subject"] == subject
+            for recipient in message["recipients"]
+        ]
+        return states == ["acknowledged"]
+
+    eventually(acknowledged)
+
+
+def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:
+    """A server with two faces serves both; each mail is acknowledged.
+
+    The anonymous user has never met the server but as an onion, the public one never so.
+    """
+    correspond(town.anna, town.paul, "from the dark")
+    correspond(town.paul, town.anna, "into the dark")
+    pins = [row["way"] for row in town.anna.does("server", "pins", "--json").value]
+    assert {way.partition(" ")[0] for way in pins} <= {"tor", "delivery-tor"}
+    ways = [row["way"] for row in town.paul.does("server", "pins", "--json").value]
+    assert {way.partition(" ")[0] for way in ways} <= {"direct", "delivery"}
+
+
+def test_the_two_faces_of_a_server_share_no_key(town: Town) -> None:
+    """Who meets both cannot tell by their certificates that they are one."""
+    dark = {row["pin"] for row in town.anna.does("server", "pins", "--json").value}
+    public = {row["pin"] for row in town.paul.does("server", "pins", "--json").value}
+    assert not dark & public
+
+
+@pytest.mark.long
+def test_the_service_is_published_again_when_tor_comes_back(town: Town) -> None:
+    """After a crash of tor the same address leads to the server again; the doctor tells both."""
+    town.network.restart_host()
+    until_published(town.dual)
+    found = operator_asks(town.dual, "doctor")
+    state = {row["part"]: row["well"] for row in found["findings"]}
+    assert state["onion"]
+    assert state["hidden"]
+    eventually(lambda: town.anna.tries("fetch").exit_code == 0)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A covert server with Conny, and one that is public only with Pia."""
+
+    covert: Server
+    onion: ServerAddress
+    conny: User
+    public: Server
+    pia: User
+
+
+@pytest.fixture(scope="module")
+def elsewhere(town: Town) -> Iterator[Elsewhere]:
+    """Start two more servers and let a user settle on each."""
+    covert, onion = onion_server(town.place / "covert", town.network, "covert = true")
+    public = Server.create(town.place / "public")
+    with (public.directory / "config.toml").open("a") as config:
+        config.write("allow_private_targets = true\n")
+    for server in (covert, public):
+        server.start()
+    until_published(covert)
+    ways = (*town.by_tor, "--anonymous")
+    conny = User.settle(
+        town.place, "Conny", "conny@covert.test", covert, reached_at=(onion,), ways=ways
+    )
+    pia = User.settle(town.place, "Pia", "pia@public.test", public)
+    yield Elsewhere(covert, onion, conny, public, pia)
+    for server in (covert, public):
+        server.stop()
+
+
+@pytest.mark.long
+def test_a_covert_server_has_no_public_port(elsewhere: Elsewhere) -> None:
+    """Where its ordinary port would be, nobody listens; DNS and doctor say nothing of it."""
+    covert = elsewhere.covert
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((covert.address.host, covert.address.port), 5)
+    found = operator_asks(covert, "doctor")
+    assert found["dns"] is None
+    assert {row["part"] for row in found["findings"]} >= {"hidden", "onion"}
+
+
+@pytest.mark.long
+def test_a_covert_key_is_found_by_onion_host_and_port(town: Town, elsewhere: Elsewhere) -> None:
+    """Who types the onion address finds the key there, and writes to it through Tor."""
+    at = ("--server", str(elsewhere.onion))
+    correspond(town.anna, elsewhere.conny, "to the covert", *at)
+
+
+@pytest.mark.long
+def test_a_public_user_reaches_a_covert_one_by_the_proxy_of_his_server(
+    town: Town, elsewhere: Elsewhere
+) -> None:
+    """Without Tor the client cannot; his server takes the block and delivers it by its proxy."""
+    delivered_by_proxy(town.paul, elsewhere.covert, elsewhere.onion)
+
+
+@pytest.mark.long
+def test_an_anonymous_user_reaches_a_public_server_by_the_proxy_of_his_server(
+    town: Town, elsewhere: Elsewhere
+) -> None:
+    """His own server, which is no secret, delivers what he gave it through Tor."""
+    delivered_by_proxy(town.anna, elsewhere.public, elsewhere.public.address)
+
+
+@pytest.mark.long
+def test_an_anonymous_user_reaches_a_public_server_by_an_exit_if_he_allows_it(
+    town: Town, elsewhere: Elsewhere
+) -> None:
+    """Without leave nothing is sent; with it the mail goes past an exit, whose pin is apart."""
+    at = ("--server", str(elsewhere.public.address))
+    refused = sends(town.anna, elsewhere.pia, "no exit", *at)
+    assert refused.exit_code != 0
+    assert "exit node" in refused.complaint
+    town.anna.does("identity", "set", "--exit-nodes")
+    correspond(town.anna, elsewhere.pia, "past an exit", *at)
+    pins = {row["way"] for row in town.anna.does("server", "pins", "--json").value}
+    assert f"exit {elsewhere.public.address}" in pins
+    assert f"direct {elsewhere.public.address}" not in pins
+    town.anna.does("identity", "set", "--no-exit-nodes")
+
+
+def delivered_by_proxy(sender: User, server: Server, at: ServerAddress) -> None:
+    """Give the sender's server a block for ``at``, and see that ``server`` has it."""
+    before = data_blocks_of(server)
+    data = secrets.token_bytes(300)
+    key, lines = data_lines(data)
+    settings = Home(sender.home).load()
+    proxies = Proxies(settings.connecting.policy)
+    dialing = DialSettings(allow_private_targets=True, proxies=proxies)
+
+    async def hand_in() -> None:
+        servers = settings.transport.servers
+        async with await dial_any(servers, dialing, MemoryPins(), strict_pin=True) as remote:
+            auth_key = Home(sender.home).load_auth_key().text
+            assert await remote.login(sender.key_id.hex, auth_key)
+            header = (f"Post-To: server={at}", *lines)
+            sent = await remote.post_data(StoreProxy(key), header, len(data), (data,))
+            assert sent is Word.DONE
+
+    asyncio.run(hand_in())
+    eventually(lambda: data_blocks_of(server) == before + 1)
+
+
+def data_blocks_of(server: Server) -> int:
+    """Return how many data blocks a server holds."""
+    held = operator_asks(server, "status")["blocks"].get("data", {"entries": 0})
+    return int(held["entries"])

@@ -1,0 +1,186 @@
+"""A pair of servers that is cut apart, healed and compared; run it in a network of its own.
+
+``python -m tests.server.cut_apart DIRECTORY WORD...`` plays one schedule; the words say what
+happens beside the cut: ``kill-first``, ``kill-second`` (kill -9 and restart while the cut lasts),
+``kill-after`` (kill -9 of the second while it is being told what it missed), ``clocks`` (ten
+minutes apart), ``both`` (the mode).
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.server.pairs import (
+    Side,
+    assert_equal,
+    on,
+    pair,
+    store_data,
+    store_text,
+    until,
+    until_settled,
+)
+from tests.server.users import User, message, now
+
+from sealmail_net.errors import NetworkError
+from sealmail_net.remote_server import RemoteServer
+from sealmail_pow import Difficulty
+from sealmail_protocol.keys import BlockKey, mailbox_key
+
+HOSTS = ("127.0.1.1", "127.0.2.1")
+TABLE = """
+table inet cut {
+  set apart { type ipv4_addr . ipv4_addr; }
+  chain out {
+    type filter hook output priority 0;
+    ip saddr . ip daddr @apart drop
+  }
+}
+"""
+HIGH, LOW = Difficulty(26, 2), Difficulty(16, 2)
+WRITERS = 3
+
+
+def faster() -> tuple[str, ...]:
+    """Return words that run a command with a clock that is ten minutes ahead.
+
+    The program ``faketime`` itself would stand between us and the process that is to be killed.
+    """
+    told = subprocess.run(
+        ["faketime", "-f", "+600s", "env"], check=True, capture_output=True, text=True
+    )
+    words = [line for line in told.stdout.splitlines() if line.startswith("LD_PRELOAD=")]
+    return ("env", *words, "FAKETIME=+600s", "FAKETIME_DONT_FAKE_MONOTONIC=1")
+
+
+def nft(*words: str, given: str | None = None) -> None:
+    """Change the packet filter of this network."""
+    subprocess.run(["nft", *words], check=True, input=given, text=True)
+
+
+def cut(word: str) -> None:
+    """Drop all packets between the servers, both ways (``add``), or no more (``delete``)."""
+    pairs = f"{{ {HOSTS[0]} . {HOSTS[1]}, {HOSTS[1]} . {HOSTS[0]} }}"
+    nft(word, "element", "inet", "cut", "apart", pairs)
+
+
+def write_for(sides: list[Side], seconds: float, tag: str) -> set[BlockKey]:
+    """Store data on both servers, by several connections each; return what was answered DONE."""
+    done: set[BlockKey] = set()
+
+    async def write(side: Side, number: int) -> None:
+        count, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                async with await side.connect() as remote:
+                    while time.monotonic() < end:
+                        count += 1
+                        size = 90_000 if count % 9 == 0 else 300
+                        data = f"{tag} {side.address} {number} {count} ".encode() * (size // 30)
+                        done.add(await store_data(remote, data))
+            except (NetworkError, OSError):
+                await asyncio.sleep(0.1)
+
+    async def play() -> None:
+        async with asyncio.TaskGroup() as group:
+            for side in sides:
+                for number in range(WRITERS):
+                    group.create_task(write(side, number))
+
+    asyncio.run(play())
+    return done
+
+
+def publish(side: Side, user: User, auth_key: str, price: Difficulty) -> None:
+    """Post a key-announcement of a user with this price."""
+    block = user.announcement(now(), price)
+    key = BlockKey(user.key_id.raw)
+    on(side, lambda remote: store_text(remote, key, block), user.key_id.hex, auth_key)
+
+
+def send(side: Side, user: User, price: Difficulty, data: bytes) -> None:
+    """Post an announcement to a user's mailbox."""
+    mail, key = message(user.key_id, price, data=data), mailbox_key("0", user.key_id)
+    on(side, lambda remote: store_text(remote, key, mail))
+
+
+def mailbox_of(side: Side, user: User, auth_key: str) -> int:
+    """Return how many entries a user finds in the first mailbox."""
+
+    async def look(remote: RemoteServer) -> int:
+        lines = await remote.get(mailbox_key("0", user.key_id)) or ()
+        return sum(line.lower().startswith(b"messagehash:") for line in lines)
+
+    return on(side, look, user.key_id.hex, auth_key)
+
+
+def play(directory: Path, words: set[str]) -> None:
+    """Play one schedule."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    nft("-f", "-", given=TABLE)
+    mode = f'replication = "{"both" if "both" in words else "async"}"'
+    sides = [
+        Side.make(directory / name, f'outgoing_address = "{host}"', mode, host=host)
+        for name, host in zip("ab", HOSTS, strict=True)
+    ]
+    first, second = sides
+    if "clocks" in words:
+        second.prefix = faster()
+    alice, robert = (User.create(directory / name, name) for name in ("alice", "robert"))
+    try:
+        first.start()
+        second.start()
+        key = first.operate("account", "add", alice.key_id.hex).strip()
+        publish(first, alice, key, HIGH)
+        pair(first, second)
+        until_settled(first, second)
+        done = write_for(sides, 0.5, "before")
+        cut("add")
+        # What the one server learns, the other gets mail for.
+        time.sleep(1.1)
+        publish(first, alice, key, LOW)
+        roberts = first.operate("account", "add", robert.key_id.hex).strip()
+        send(second, alice, LOW, b"at the new price")
+        send(second, robert, LOW, b"to a new user")
+        send(first, robert, LOW, b"to a new user, at home")
+        done |= write_for(sides, 1.5, "apart")
+        for word, side in (("kill-first", first), ("kill-second", second)):
+            if word in words:
+                side.kill()
+                side.start()
+        done |= write_for(sides, 0.5, "still apart")
+        assert not first.partner()["connected"] or "both" not in words
+        cut("delete")
+        if "kill-after" in words:
+            until(lambda: bool(first.partner()["connected"]), "the cut to heal", 90)
+            second.kill()
+            second.start()
+        done |= write_for(sides, 0.5, "after")
+        until_settled(first, second, patience=90)
+        for side in sides:
+            # Waiting mail is judged when what it waits for has come; then it is told in turn.
+            until(mail_is_there(side, alice, key, 1), f"alice's mail on {side.address}")
+            until(mail_is_there(side, robert, roberts, 2), f"robert's mail on {side.address}")
+        until_settled(first, second)
+        held = assert_equal(first, second)
+        missing = {each.hex for each in done} - {name for name, *_ in held["data"]}
+        assert not missing, f"{len(missing)} of {len(done)} blocks answered DONE are missing"
+        assert len(held["accounts"]) == 2
+        print(f"{' '.join(sorted(words)) or 'cut'}: {len(done)} blocks on both servers")
+    finally:
+        for side in sides:
+            side.kill()
+        alice.close()
+        robert.close()
+
+
+def mail_is_there(side: Side, user: User, auth_key: str, count: int) -> Callable[[], bool]:
+    """Return what tells whether a user has all his mail on this server."""
+    return lambda: mailbox_of(side, user, auth_key) == count
+
+
+if __name__ == "__main__":
+    play(Path(sys.argv[1]), set(sys.argv[2:]))

@@ -1,0 +1,235 @@
+"""The face towards Tor and I2P: keys, Tor's control port, a listener and a class of its own."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
+
+from sealmail_net.dialing import dial
+from sealmail_net.pins import MemoryPins
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.commands import DnsTxt
+from sealmail_protocol.invitations import Invitation
+from sealmail_protocol.replies import Word
+from sealmail_server.config import ONION_KEY_NAME, BadConfig, Config
+from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
+from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
+
+HOST = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
+HIDDEN: dict[str, Any] = {"hidden_listen": "127.0.0.1:0", "hidden_names": [HOST, "a.b32.i2p"]}
+SEED = bytes(range(32))
+
+
+def test_an_onion_key_has_the_name_and_form_that_tor_gives_it() -> None:
+    """The public half of a well-known seed is in it; tor itself is asked in tests/anonymity."""
+    key = OnionKey(SEED)
+    public = base64.b32decode(key.host.removesuffix(".onion").upper())[:32]
+    assert public.hex() == "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+    assert ServerAddress.parse(f"{key.host}:80").host == key.host
+    expanded = hashlib.sha512(SEED).digest()
+    assert key.for_tor.startswith("ED25519-V3:")
+    assert expanded[32:].hex() not in repr(key)
+
+
+def test_the_key_file_is_private_and_stays(tmp_path: Path) -> None:
+    """It is made once; a damaged one is refused, never replaced."""
+    path = tmp_path / "tor" / "onion.key"
+    key = load_onion_key(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert load_onion_key(path) == key
+    path.write_bytes(b"short")
+    with pytest.raises(BadOnionKey, match="restore a backup"):
+        load_onion_key(path)
+
+
+@dataclass
+class FakeTor:
+    """A control port that takes one kind of login and notes what it is told."""
+
+    methods: str
+    cookie_file: Path | None = None
+    cookie: bytes = b"c" * 32
+    password: str = ""
+    knows_cookie: bool = True
+    told: list[str] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Serve on a free port."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                self.told.append(line.decode().strip())
+                writer.write(self._answer(self.told[-1]).replace("\n", "\r\n").encode())
+        finally:
+            writer.close()
+
+    def _answer(self, line: str) -> str:
+        word, _, rest = line.partition(" ")
+        if word == "PROTOCOLINFO":
+            file = f' COOKIEFILE="{self.cookie_file}"' if self.cookie_file else ""
+            return f"250-PROTOCOLINFO 1\n250-AUTH METHODS={self.methods}{file}\n250 OK\n"
+        if word == "AUTHCHALLENGE":
+            nonce, mine = bytes.fromhex(rest.split()[1]), b"n" * 32
+            known = self.cookie if self.knows_cookie else b"x" * 32
+            tag = b"Tor safe cookie authentication server-to-controller hash"
+            proof = hmac.digest(tag, known + nonce + mine, "sha256").hex().upper()
+            return f"250 AUTHCHALLENGE SERVERHASH={proof} SERVERNONCE={mine.hex().upper()}\n"
+        if word == "AUTHENTICATE" and self.password and rest != f'"{self.password}"':
+            return "515 Authentication failed\n"
+        if word == "ADD_ONION":
+            return f"250-ServiceID={OnionKey(SEED).host.removesuffix('.onion')}\n250 OK\n"
+        return "250 OK\n"
+
+
+def publish(fake: FakeTor, password: str = "") -> None:
+    """Publish a service by a control port."""
+
+    async def scene() -> None:
+        key = OnionKey(SEED)
+        async with (
+            fake.serving() as place,
+            await TorControl.connect(ControlPort(place, password)) as tor,
+        ):
+            await tor.publish(key.for_tor, key.host, 8081, "127.0.0.1:8082")
+
+    asyncio.run(scene())
+
+
+def test_a_safe_cookie_opens_the_control_port(tmp_path: Path) -> None:
+    """Both sides prove to know it, and the service is added with our key and target."""
+    (tmp_path / "cookie").write_bytes(b"c" * 32)
+    fake = FakeTor("COOKIE,SAFECOOKIE", tmp_path / "cookie")
+    publish(fake)
+    assert (b"c" * 32).hex() not in " ".join(fake.told)
+    assert fake.told[-1].endswith("Flags=DiscardPK Port=8081,127.0.0.1:8082")
+
+
+def test_a_port_that_does_not_know_the_cookie_learns_nothing(tmp_path: Path) -> None:
+    """Whoever only listens there is sent no proof."""
+    (tmp_path / "cookie").write_bytes(b"c" * 32)
+    fake = FakeTor("SAFECOOKIE", tmp_path / "cookie", knows_cookie=False)
+    with pytest.raises(ControlFailed, match="does not know tor's cookie"):
+        publish(fake)
+    assert not any(line.startswith("AUTHENTICATE") for line in fake.told)
+
+
+def test_a_password_opens_the_control_port() -> None:
+    """It is quoted; a wrong one is told with tor's own words."""
+    publish(FakeTor("HASHEDPASSWORD", password="p w"), "p w")
+    with pytest.raises(ControlFailed, match="515 Authentication failed"):
+        publish(FakeTor("HASHEDPASSWORD", password="p w"), "other")
+
+
+@pytest.mark.parametrize(
+    ("methods", "reason"),
+    [("HASHEDPASSWORD", "control_password"), ("SAFECOOKIE", "cannot be read")],
+)
+def test_what_is_missing_is_told(tmp_path: Path, methods: str, reason: str) -> None:
+    """No password, or a cookie that may not be read: the message says what to set."""
+    with pytest.raises(ControlFailed, match=reason):
+        publish(FakeTor(methods, tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"hidden_listen": "0.0.0.0:1", "hidden_names": [HOST]}, "loopback"),
+        ({"hidden_listen": "127.0.0.1:1"}, "hidden_names or tor_control"),
+        ({"hidden_names": [HOST]}, "hidden_listen"),
+        ({**HIDDEN, "hidden_names": ["mail.example"]}, "no .onion or .i2p"),
+        ({**HIDDEN, "covert": True}, "proxy"),
+        ({"covert": True, "tor_proxy": "127.0.0.1:1"}, "hidden_listen"),
+        ({"tor_proxy": "localhost:9050"}, "IP address"),
+        ({"use_exit_node": True}, "exit nodes"),
+        ({"preferred_connection": "fast"}, "direct, tor or i2p"),
+        ({**HIDDEN, "tor_control": "localhost:9051"}, "IP address"),
+    ],
+)
+def test_settings_that_would_leak_are_refused(values: dict[str, Any], reason: str) -> None:
+    """A mistake in the configuration stops the server, and is named."""
+    with pytest.raises(BadConfig, match=reason):
+        Config.of(values)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a server."""
+    place = tmp_path_factory.mktemp("hidden") / "server"
+    make_server(place, TurnedClock(datetime.now(UTC)))
+    return place
+
+
+def test_forwarders_are_a_class_of_their_own(directory: Path) -> None:
+    """One who fills all hidden places keeps nobody out of the public port, nor the reverse."""
+
+    async def scene() -> None:
+        clock = TurnedClock(datetime.now(UTC))
+        settings = {**HIDDEN, "max_hidden_connections": 2, "max_connections_per_source": 1}
+        async with serving(directory, clock, **settings) as server:
+            hidden = server.status().hidden_listen
+            assert hidden is not None
+            at = ServerAddress(hidden.host, hidden.port)
+            inside = [await dial(at, LOCAL, MemoryPins(), strict_pin=True) for _ in range(2)]
+            reader, writer = await asyncio.open_connection(hidden.host, hidden.port)
+            assert (await reader.readline()).endswith(b"BUSY\r\n")
+            writer.close()
+            assert (await banner_of(server)).ready
+            for remote in inside:
+                await remote.quit()
+
+    asyncio.run(scene())
+
+
+def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path) -> None:
+    """DNS TXT is FAILED, nothing is dialled directly, and invitations name hidden hosts only."""
+
+    async def scene() -> None:
+        clock = TurnedClock(datetime.now(UTC))
+        settings = {**HIDDEN, "covert": True, "tor_proxy": "127.0.0.1:1"}
+        async with serving(directory, clock, **settings) as server:
+            running = server.status()
+            assert running.listen == running.hidden_listen
+            at = ServerAddress(running.listen.host, running.listen.port)
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as remote:
+                assert await remote.call(DnsTxt("cmsvr.example.net")) is Word.FAILED
+                shown = remote.pin
+            invited = await server.operator.fulfil({"do": "account invite"})
+            servers = Invitation.parse(invited["code"]).servers
+            assert [(str(one.address), one.pin) for one in servers] == [
+                (f"{HOST}:8081", shown),
+                ("a.b32.i2p:8081", shown),
+            ]
+
+    asyncio.run(scene())
+
+
+def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
+    """Whoever restores the server restores its onion address."""
+
+    async def scene() -> None:
+        clock = TurnedClock(datetime.now(UTC))
+        settings = {"hidden_listen": "127.0.0.1:0", "tor_control": "/nowhere/control"}
+        async with serving(directory, clock, **settings) as server:
+            await server.operator.fulfil({"do": "backup", "target": str(tmp_path / "copy")})
+            onion = server.status().onion
+            assert onion is not None
+            assert not onion.published
+
+    asyncio.run(scene())
+    kept = load_onion_key(tmp_path / "copy" / ONION_KEY_NAME)
+    assert kept == load_onion_key(directory / ONION_KEY_NAME)

@@ -1,0 +1,250 @@
+"""Targets of other makes and moods: originals, servers that fail, break off or talk nonsense."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.net.small_server import ScriptedServer, SmallServer
+from tests.net.small_server import serving as serving_small
+from tests.server.inside import address_of
+from tests.server.mailing import (
+    log_in,
+    make_servers,
+    open_account,
+    post_to,
+    queue_of,
+    running,
+    send_data,
+    send_mail,
+    settled,
+    until,
+)
+from tests.server.users import message
+
+from sealmail_net.link import PeerLink
+from sealmail_net.tls import server_context
+from sealmail_protocol.bodies import BODY_ENDS
+from sealmail_protocol.commands import Capabilities, StoreServer
+from sealmail_protocol.conversation import ServerEvent
+from sealmail_protocol.keys import BlockKey, KeyId, data_key
+from sealmail_protocol.replies import Banner, QueueRow, QueueState, Word
+
+
+@pytest.fixture(scope="module")
+def home_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a server."""
+    return make_servers(tmp_path_factory.mktemp("servers"), 1)[0]
+
+
+@pytest.fixture(scope="module")
+def tls(home_directory: Path) -> ssl.SSLContext:
+    """Return a context for small servers; another key than the home server's."""
+    other = make_servers(home_directory.parent / "small", 1)[0]
+    return server_context(other / "tls" / "server.crt", other / "tls" / "server.key")
+
+
+@dataclass(slots=True)
+class MoodyServer(SmallServer):
+    """Answers FAILED to some blocks, and hangs up at others."""
+
+    fails: set[BlockKey] = field(default_factory=set)
+    breaks: set[BlockKey] = field(default_factory=set)
+    most: int = 1000
+    open: int = 0
+    turned_away: int = 0
+
+    async def session(self, link: PeerLink) -> None:
+        """Serve so many connections at a time, and greet others with BUSY."""
+        if self.open >= self.most:
+            self.turned_away += 1
+            link.write(link.conversation.send(Banner(ending="BUSY")))
+            await link.drain()
+            return
+        self.open += 1
+        try:
+            await SmallServer.session(self, link)
+        finally:
+            self.open -= 1
+
+    async def _answer(self, link: PeerLink, event: ServerEvent) -> None:
+        match event:
+            case StoreServer(key=key) if key in self.breaks:
+                await link.hang_up()
+            case StoreServer(key=key) if key in self.fails:
+                while not isinstance(await link.next_event(), BODY_ENDS):
+                    pass
+                link.write(link.conversation.send(Word.FAILED))
+                await link.drain()
+            case _:
+                await SmallServer._answer(self, link, event)
+
+
+def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a scenario to its end."""
+    asyncio.run(scenario())
+
+
+def user(number: int) -> KeyId:
+    """Return a user of a test's own, since the server is shared."""
+    return KeyId(number.to_bytes(20, "big"))
+
+
+def test_an_original_is_believed_at_done_and_asked_once_what_it_can(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """It knows no extension, and closes at the third command that it does not know."""
+    original = SmallServer(tls, original=True)
+
+    async def scenario() -> None:
+        async with (
+            serving_small(original) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(1)) as remote,
+        ):
+            for number in range(9):
+                await send_data(remote, b"block %d" % number, post_to(address))
+            rows = await settled(remote, 9)
+            assert {row.state for row in rows} == {QueueState.DELIVERED}
+        assert len(original.blocks) == 9
+        assert sum(isinstance(event, Capabilities) for event in original.events) <= 4
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("mood", ["fails", "breaks"])
+def test_a_block_that_its_target_cannot_bear_is_set_aside(
+    home_directory: Path, tls: ssl.SSLContext, mood: str
+) -> None:
+    """It is tried again later; everything else of the same user and target goes on."""
+    poison = b"nobody can bear this"
+    moody = MoodyServer(tls)
+    getattr(moody, mood).add(data_key(poison))
+
+    async def scenario() -> None:
+        async with (
+            serving_small(moody) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(2 + len(mood))) as remote,
+        ):
+            await send_data(remote, poison, post_to(address))
+            for number in range(20):
+                await send_data(remote, b"sound %d" % number, post_to(address))
+
+            async def others_gone() -> bool:
+                rows = await queue_of(remote)
+                return [row.state for row in rows].count(QueueState.DELIVERED) == 20
+
+            await until(others_gone)
+            [row] = [r for r in await queue_of(remote) if r.state is QueueState.WAITING]
+            assert (row.key, row.code) == (
+                data_key(poison),
+                {"fails": "failed", "breaks": "lost"}[mood],
+            )
+
+    play(scenario)
+
+
+def test_a_target_with_one_place_is_not_down_because_a_second_worker_is_turned_away(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """The connection that stands goes on until everything is delivered."""
+    narrow = MoodyServer(tls, most=1)
+
+    async def scenario() -> None:
+        async with (
+            serving_small(narrow) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(50)) as remote,
+        ):
+            for number in range(40):
+                await send_data(remote, b"narrow %d" % number * 900, post_to(address))
+            rows = await settled(remote, 40)
+            assert {row.state for row in rows} == {QueueState.DELIVERED}
+            assert home.office.postman.routes.down() == ()
+        assert len(narrow.blocks) == 40
+
+    play(scenario)
+
+
+def test_a_block_that_one_server_fails_is_taken_by_the_other(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """Of a group, the second one is tried at once."""
+    data = b"only for one of them"
+    moody = MoodyServer(tls, fails={data_key(data)})
+    sound = SmallServer(tls)
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            first, _ = await stack.enter_async_context(serving_small(moody))
+            second, _ = await stack.enter_async_context(serving_small(sound))
+            (home,) = await stack.enter_async_context(running(home_directory))
+            async with await log_in(home, user(20)) as remote:
+                for number in range(4):
+                    data_here = data if number == 0 else data + b"%d" % number
+                    await send_data(remote, data_here, post_to(first, second))
+                rows = await settled(remote, 4)
+                assert {row.state for row in rows} == {QueueState.DELIVERED}
+        assert data_key(data) in sound.blocks
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    "banner",
+    [
+        b"220 mail.example ESMTP\r\n",
+        b"\x00" * 40_000,
+        b"CONFIDANT MAIL SERVER PROTOCOL 1 BUSY\r\n",
+    ],
+)
+def test_a_target_that_is_no_mail_server_keeps_only_its_own_mail_waiting(
+    home_directory: Path, tls: ssl.SSLContext, banner: bytes
+) -> None:
+    """Whatever it says, the row waits with a reason, and other targets are served."""
+    nonsense, sound = ScriptedServer(banner), SmallServer(tls)
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            strange = await stack.enter_async_context(nonsense.serving())
+            good, _ = await stack.enter_async_context(serving_small(sound))
+            (home,) = await stack.enter_async_context(running(home_directory))
+            async with await log_in(home, user(30 + len(banner) % 97)) as remote:
+                await send_data(remote, b"to nobody", post_to(strange))
+                await send_data(remote, b"to somebody", post_to(good))
+
+                async def told() -> dict[BlockKey, QueueRow]:
+                    return {row.key: row for row in await queue_of(remote)}
+
+                async def both_tried() -> bool:
+                    return all(row.last is not None for row in (await told()).values())
+
+                await until(both_tried)
+                rows = await told()
+                assert rows[data_key(b"to somebody")].state is QueueState.DELIVERED
+                assert rows[data_key(b"to nobody")].state is QueueState.WAITING
+                assert rows[data_key(b"to nobody")].code == "busy"
+
+    play(scenario)
+
+
+def test_we_never_mail_ourselves_by_another_name(home_directory: Path) -> None:
+    """A connection that shows our own key is left, and the block admitted here."""
+
+    async def scenario() -> None:
+        async with running(home_directory, listen="0.0.0.0:0") as (home,):
+            async with await log_in(home, user(40)) as remote:
+                mail = message(user(41), mailbox="9")
+                await open_account(home, user(41))
+                await send_data(remote, b"round about", post_to(home))
+                await send_mail(remote, mail, post_to(home))
+                rows = await settled(remote, 2)
+                assert [row.code for row in rows] == ["-", "recipient"]
+            assert home.office.postman.routes.is_known(address_of(home)) is False
+
+    play(scenario)

@@ -1,0 +1,259 @@
+"""Two real servers, paired by one code: what one of them takes, both hold."""
+
+import asyncio
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.server.pairs import (
+    Side,
+    assert_equal,
+    content_of,
+    on,
+    pair,
+    running_pair,
+    store_data,
+    store_text,
+    until_settled,
+)
+from tests.server.users import User, message
+
+from sealmail_net.errors import NetworkError
+from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.commands import Drop
+from sealmail_protocol.invitations import Invitation
+from sealmail_protocol.keys import BlockKey, mailbox_key
+from sealmail_protocol.replies import Word
+from sealmail_server.operator_socket import ask_running_server
+
+
+def some_data(name: str, sizes: range) -> list[bytes]:
+    """Return data blocks that differ by name and size."""
+    return [f"{name} {size} ".encode() * (size // 8 + 1) for size in sizes]
+
+
+def test_two_servers_that_both_have_users_become_one(tmp_path: Path) -> None:
+    """Blocks and accounts of either side are copied once; then what comes to one reaches both."""
+    sides = [Side.make(tmp_path / name) for name in ("a", "b")]
+    users = [User.create(tmp_path / f"home-{name}", name) for name in ("alice", "robert")]
+    keys = []
+    for side, user in zip(sides, users, strict=True):
+        side.start()
+        keys.append(side.operate("account", "add", user.key_id.hex).strip())
+        on(side, lambda remote: _publish(remote, user), user.key_id.hex, keys[-1])  # noqa: B023
+        on(side, lambda remote: _store(remote, some_data(user.key_id.hex, range(9))))  # noqa: B023
+    try:
+        pair(*sides)
+        until_settled(*sides)
+        # Either user is at home on either server, with what was there before.
+        for user, key in zip(users, keys, strict=True):
+            for side in sides:
+                found = on(side, _getting(BlockKey(user.key_id.raw)), user.key_id.hex, key)
+                assert found is not None
+        mail = message(users[0].key_id, data=b"sealed")
+        mailbox = mailbox_key("0", users[0].key_id)
+        on(sides[1], lambda remote: store_text(remote, mailbox, mail))
+        on(
+            sides[1],
+            lambda remote: _store(remote, some_data("new", range(100_000, 500_000, 99_999))),
+        )
+        until_settled(*sides)
+        assert on(sides[0], _getting(mailbox), users[0].key_id.hex, keys[0]) is not None
+        invitation = Invitation.parse(sides[0].operate("account", "invite"))
+        until_settled(*sides)
+        assert {each.address for each in invitation.servers} == {each.address for each in sides}
+        held = assert_equal(*sides)
+        assert len(held["data"]) == 18 + 5
+        assert len(held["accounts"]) == 3
+    finally:
+        for side in sides:
+            side.end()
+        for user in users:
+            user.close()
+
+
+def test_what_is_stored_while_the_partner_is_down_comes_later(tmp_path: Path) -> None:
+    """Nothing is lost by a partner that is killed and comes back; the status says how it is."""
+    with running_pair(tmp_path) as (first, second):
+        second.kill()
+        on(first, lambda remote: _store(remote, some_data("away", range(30))))
+        found = first.partner()
+        assert not found["connected"]
+        assert found["queued"]["replicate"] == 30
+        first.kill()
+        second.start()
+        first.start()
+        until_settled(first, second)
+        assert len(assert_equal(first, second)["data"]) == 30
+
+
+@pytest.mark.parametrize("mode", ["both", pytest.param("async", marks=pytest.mark.long)])
+def test_the_loss_of_a_data_directory_costs_what_the_mode_says(tmp_path: Path, mode: str) -> None:
+    """With both nothing that was answered is missing; with async only what was within the lag."""
+    answered: dict[str, float] = {}
+
+    async def store(side: Side, number: int) -> None:
+        with suppress(NetworkError):
+            async with await side.connect() as remote:
+                for count in itertools.count():
+                    key = await store_data(remote, f"{number} {count}".encode())
+                    answered[key.hex] = time.monotonic()
+
+    async def play(side: Side) -> float:
+        async with asyncio.TaskGroup() as group:
+            for number in range(8):
+                group.create_task(store(side, number))
+            await asyncio.sleep(2.0)
+            lag = float(side.partner()["lag_seconds"])
+            assert side.process is not None
+            side.process.kill()
+        return lag
+
+    with running_pair(tmp_path, f'replication = "{mode}"') as (first, second):
+        asyncio.run(play(first))
+        killed = time.monotonic()
+        first.kill()
+        shutil.rmtree(first.directory / "store")
+        second.end()
+        held = {key for key, *_ in content_of(second.directory)["data"]}
+        missing = set(answered) - held
+        lag = max((killed - answered[key] for key in missing), default=0.0)
+        print(f"{mode}: {len(missing)} of {len(answered)} missing, from the last {lag:.2f} s")
+        assert len(answered) > 20
+        assert mode == "async" or not missing
+        assert lag < 5.0
+
+
+def test_past_its_cap_the_queue_says_so_and_both_are_compared_later(tmp_path: Path) -> None:
+    """What was not queued is found when the partner is back; accounts were never left out."""
+    with running_pair(tmp_path, "partner_queue_blocks = 5") as (first, second):
+        second.kill()
+        on(first, lambda remote: _store(remote, some_data("many", range(20))))
+        first.operate("account", "generate", "3")
+        found = first.partner()
+        assert found["resync_needed"]
+        assert found["queued"] == {"account": 3, "tombstone": 0, "replicate": 5}
+        assert "resync needed" in first.operate("status")
+        second.start()
+        until_settled(first, second)
+        assert not first.partner()["resync_needed"]
+        held = assert_equal(first, second)
+        assert (len(held["data"]), len(held["accounts"])) == (20, 3)
+
+
+def test_mail_that_its_owner_drops_goes_from_both(tmp_path: Path) -> None:
+    """A tombstone is told too, and the dropped mail does not come back by a comparison."""
+    user = User.create(tmp_path / "home", "alice")
+    mail, mailbox = message(user.key_id), mailbox_key("0", user.key_id)
+    try:
+        with running_pair(tmp_path) as (first, second):
+            key = first.operate("account", "add", user.key_id.hex).strip()
+            on(first, lambda remote: store_text(remote, mailbox, mail))
+            until_settled(first, second)
+            second.kill()
+            drop = Drop(mailbox, block_digest(mail))
+            dropped = on(first, lambda remote: remote.call(drop), user.key_id.hex, key)
+            assert dropped is Word.DONE
+            second.start()
+            until_settled(first, second)
+            first.operate("pair", "sync")
+            until_settled(first, second)
+            held = assert_equal(first, second)
+            assert held["message-announcement"] == set()
+            assert len(held["tombstones"]) == 1
+    finally:
+        user.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_first_copy_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """Either server may die while what they hold is copied; at the end both hold everything."""
+    sides = [Side.make(tmp_path / name) for name in ("a", "b")]
+    first, second = sides
+    blocks = [f"block {number}".encode() for number in range(2400)]
+
+    async def fill(side: Side) -> None:
+        async with asyncio.TaskGroup() as group:
+            for start in range(8):
+                group.create_task(fill_by_one(side, blocks[start::8]))
+
+    async def fill_by_one(side: Side, part: list[bytes]) -> None:
+        async with await side.connect() as remote:
+            await _store(remote, part)
+
+    try:
+        first.start()
+        second.start()
+        asyncio.run(fill(first))
+        code = first.operate("pair", "--address", str(first.address)).strip()
+        # Without waiting for the copy: it is to be killed.
+        join = {"do": "pair join", "code": code, "address": str(second.address)}
+        ask_running_server(second.directory, join)
+        for victim in (first, second, first):
+            time.sleep(1.5)
+            victim.kill()
+            victim.start()
+        until_settled(first, second)
+        assert len(assert_equal(first, second)["data"]) == len(blocks)
+    finally:
+        for side in sides:
+            side.end()
+
+
+@pytest.mark.timeout(300)
+def test_a_cut_with_a_restart_loses_nothing(tmp_path: Path) -> None:
+    """Both servers take writes, accounts, prices and mail while cut apart; then they are equal."""
+    print(play_apart(tmp_path, "clocks", "kill-second"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("kill-first",),
+        ("kill-after",),
+        ("kill-first", "kill-second", "clocks"),
+        ("both",),
+        ("both", "kill-second", "kill-after"),
+        ("both", "clocks", "kill-first", "kill-after"),
+    ],
+    ids=" ".join,
+)
+def test_no_cut_loses_anything(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Whatever happens beside the cut, in either mode."""
+    print(play_apart(tmp_path, *words))
+
+
+def play_apart(directory: Path, *words: str) -> str:
+    """Play a schedule in a network of its own; return what it tells at the end."""
+    alone = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+    program = [sys.executable, "-m", "tests.server.cut_apart", str(directory), *words]
+    done = subprocess.run([*alone, *program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def _publish(remote: RemoteServer, user: User) -> None:
+    await store_text(remote, BlockKey(user.key_id.raw), user.announcement())
+
+
+async def _store(remote: RemoteServer, blocks: list[bytes]) -> None:
+    for data in blocks:
+        await store_data(remote, data)
+
+
+def _getting(
+    key: BlockKey,
+) -> Callable[[RemoteServer], Coroutine[None, None, tuple[bytes, ...] | None]]:
+    return lambda remote: remote.get(key)

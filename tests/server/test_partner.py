@@ -1,0 +1,321 @@
+"""What one server of a pair does with a partner that is slow, strange, away or an original."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.server.inside import TurnedClock, address_of, connect, make_server, serving
+from tests.server.original_partner import AUTH_KEY, OriginalPartner
+from tests.server.pairs import store_data, store_text
+from tests.server.users import data_lines, message, now
+
+from sealmail_protocol.block_codec import parse_data_header
+from sealmail_protocol.canonical import data_digest
+from sealmail_protocol.commands import (
+    PartnerAccount,
+    PartnerDrop,
+    PartnerPair,
+    Replicate,
+    RepLogin,
+)
+from sealmail_protocol.invitations import PairingCode
+from sealmail_protocol.keys import KeyId, data_key, mailbox_key
+from sealmail_protocol.replies import Accepted, Word
+from sealmail_server.account_desk import AccountDesk
+from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config, set_settings
+from sealmail_server.operator import OperatorError
+from sealmail_server.service import Server
+from sealmail_server.tls_identity import TlsIdentity, pin_of
+from sealmail_store import QueueKind
+
+PATIENCE = 30.0
+SOMEBODY = KeyId(b"\x5e" * 20)
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Make two server directories, whose TLS keys serve for all tests of this file."""
+    made = tmp_path_factory.mktemp("partner")
+    for name in ("a", "b"):
+        make_server(made / name, TurnedClock(now()))
+    return made / "a", made / "b"
+
+
+@pytest.fixture
+def partner(directories: tuple[Path, Path]) -> OriginalPartner:
+    """Return an original with the TLS key of the second directory."""
+    certificate, key = directories[1] / CERTIFICATE_NAME, directories[1] / KEY_NAME
+    return OriginalPartner(TlsIdentity(certificate, key))
+
+
+def fresh(directory: Path, place: Path) -> Path:
+    """Return a server directory with the TLS key of another one and a store of its own."""
+    make_server(place, TurnedClock(now()))
+    for name in (CERTIFICATE_NAME, KEY_NAME):
+        (place / name).write_bytes((directory / name).read_bytes())
+    return place
+
+
+@asynccontextmanager
+async def paired_with(
+    partner: OriginalPartner, directories: tuple[Path, Path], place: Path, **settings: Any
+) -> AsyncIterator[Server]:
+    """Run a server whose partner is an original."""
+    async with partner.serving() as address:
+        settings |= {
+            "partner": str(address),
+            "partner_auth_key": AUTH_KEY,
+            "partner_pin": pin_of(directories[1] / CERTIFICATE_NAME).hex(),
+        }
+        directory = await asyncio.to_thread(fresh, directories[0], place)
+        async with serving(directory, TurnedClock(now()), **settings) as server:
+            yield server
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():  # noqa: ASYNC110 - it is the server's
+            await asyncio.sleep(0.05)
+
+
+async def status(server: Server) -> dict[str, Any]:
+    """Return what the operator is told of the partner."""
+    found: dict[str, Any] = await server.operator.fulfil({"do": "pair status"})
+    return found
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Play a scenario with a bound in time."""
+
+    async def play() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(play())
+
+
+def test_an_original_is_told_blocks_and_account_changes_with_their_keys(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """REPLICATE, anonymous as none, data before what names it; REPLOGIN with the key itself."""
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s") as server:
+            await until(lambda: connected(server))
+            desk = server.services.desk
+            await desk.add(SOMEBODY.hex, "A" * 20)
+            [generated] = await desk.generate(1)
+            await desk.remove_key("A" * 20)
+            mail = message(SOMEBODY, data=b"sealed")
+            async with await connect(server) as remote:
+                # The announcement comes first, and has to wait for its data.
+                partner_key = mailbox_key("0", SOMEBODY)
+                await store_text(remote, partner_key, mail)
+                await store_data(remote, b"other")
+            await until(lambda: told_all(server))
+        accounts = [line for line in partner.told if line.startswith("REPLOGIN")]
+        assert f"REPLOGIN undefined {generated}" in accounts
+        assert accounts[-1] == f"REPLOGIN disabled {'A' * 20}"
+        assert f"REPLICATE {data_key(b'other')} none" in partner.told
+
+    run(scenario)
+
+
+def test_a_block_that_is_refused_goes_aside_and_holds_up_nobody(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Neither FAILED nor a connection that ends at one block keeps the others from going."""
+    blocks = [f"block {number}".encode() for number in range(12)]
+    partner.refuses = {data_key(blocks[0])}
+    partner.hangs_up_at = {data_key(blocks[1])}
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s") as server:
+            async with await connect(server) as remote:
+                for data in blocks:
+                    await store_data(remote, data)
+            wanted = {f"REPLICATE {data_key(data)} none" for data in blocks[2:]}
+            await until(lambda: includes(partner, wanted))
+            # What went aside is known, with the reason.
+            await until(lambda: aside(server, 2))
+            assert (await status(server))["queued"]["replicate"] == 2
+            # A repeated STORE offers it again at once.
+            partner.refuses.clear()
+            async with await connect(server) as remote:
+                key, lines = data_lines(blocks[0], now())
+                await remote.store_data(key, parse_data_header(lines), [blocks[0]])
+
+    run(scenario)
+
+
+def test_both_waits_for_the_partner_but_not_for_long(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """DONE when both have it; after five seconds without it, degraded, until it has answered."""
+    digest = data_digest(parse_data_header(data_lines(b"slow", now())[1]), data_key(b"slow"))
+    when = now()
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", replication="both") as server:
+            await until(lambda: connected(server))
+            async with await connect(server) as remote:
+                key, lines = data_lines(b"quick", when)
+                header = parse_data_header(lines)
+                await remote.store_data(key, header, [b"quick"])
+                assert f"REPLICATE {key} none" in partner.told
+                assert await remote.verdict(data_digest(header, key)) == Accepted()
+                assert not (await status(server))["degraded"]
+                partner.stalls = True
+                began = asyncio.get_running_loop().time()
+                key, lines = data_lines(b"slow", when)
+                header = parse_data_header(lines)
+                assert await remote.store_data(key, header, [b"slow"]) is Word.DONE
+                waited = asyncio.get_running_loop().time() - began
+                assert 4 < waited < 8
+                assert await remote.verdict(data_digest(header, key)) == Accepted(degraded=True)
+                assert (await status(server))["degraded"]
+                began = asyncio.get_running_loop().time()
+                await store_data(remote, b"not for long again")
+                assert asyncio.get_running_loop().time() - began < 3
+
+    assert digest
+    run(scenario)
+
+
+def test_the_secret_of_a_pairing_code_serves_once_and_for_an_hour(
+    directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A later login with it fails, and PARTNER PAIR without an offer does too."""
+    clock = TurnedClock(now())
+
+    async def scenario() -> None:
+        directory = await asyncio.to_thread(fresh, directories[0], tmp_path / "s")
+        async with serving(directory, clock) as server:
+            offered = await server.operator.fulfil({"do": "pair offer"})
+            code = PairingCode.parse(offered["code"])
+            assert code.server.address.port == address_of(server).port
+            with pytest.raises(OperatorError, match="own code"):
+                await server.operator.fulfil({"do": "pair join", "code": offered["code"]})
+            with pytest.raises(OperatorError, match="mistyped"):
+                await server.operator.fulfil({"do": "pair join", "code": offered["code"] + "A"})
+            second = PairingCode.parse(
+                (await server.operator.fulfil({"do": "pair offer"}))["code"]
+            )
+            pair = PartnerPair(second.secret, bytes(32), "K" * 20, address_of(server))
+            async with await connect(server) as remote:
+                assert not await remote.login("replication", code.secret)
+                assert await remote.login("replication", second.secret)
+                wrong = PartnerPair(code.secret, bytes(32), "K" * 20, address_of(server))
+                assert await remote.call(wrong) is Word.FAILED
+                clock.turn(minutes=61)
+                assert await remote.call(pair) is Word.FAILED
+            async with await connect(server) as remote:
+                assert not await remote.login("replication", second.secret)
+            third = await offered_by(server)
+            async with await connect(server) as remote:
+                assert await remote.login("replication", third.secret)
+                pair = PartnerPair(third.secret, bytes(32), "K" * 20, address_of(server))
+                assert await remote.call(pair) is Word.DONE
+            async with await connect(server) as remote:
+                assert not await remote.login("replication", third.secret)
+                assert await remote.login("replication", "K" * 20)
+            settings = Config.load(directory)
+            assert (settings.partner_auth_key, settings.partner_pin) == ("K" * 20, "00" * 32)
+            assert "K" * 20 not in repr(settings)
+
+    run(scenario)
+
+
+def test_settings_are_changed_where_they_stand(tmp_path: Path) -> None:
+    """What the operator wrote beside them stays, and a second change replaces the first."""
+    make_server(tmp_path / "s", TurnedClock(now()))
+    path = tmp_path / "s" / "config.toml"
+    path.write_text(path.read_text() + "# my own remark\nidle_seconds = 30\n")
+    for port in (1, 2):
+        set_settings(tmp_path / "s", partner=f"b.example:{port}", idle_seconds=port)
+    config = Config.load(tmp_path / "s")
+    assert (config.partner, config.idle_seconds) == ("b.example:2", 2)
+    assert "# my own remark" in path.read_text()
+
+
+def test_without_a_partner_nothing_is_queued(
+    directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A server of its own pays nothing for pairs, and says that it has none."""
+
+    async def scenario() -> None:
+        directory = await asyncio.to_thread(fresh, directories[0], tmp_path / "s")
+        async with serving(directory, TurnedClock(now())) as server:
+            async with await connect(server) as remote:
+                await store_data(remote, b"alone")
+            assert isinstance(server.services.desk, AccountDesk)
+            await server.services.desk.generate(3)
+            assert await server.operator.fulfil({"do": "pair status"}) is None
+            for kind in QueueKind:
+                rows = await server.services.store.read(
+                    lambda view: view.queue.all(kind, limit=10)  # noqa: B023
+                )
+                assert rows == ()
+            with pytest.raises(OperatorError, match="no partner"):
+                await server.operator.fulfil({"do": "pair sync"})
+
+    run(scenario)
+
+
+def test_what_the_partner_sends_is_not_sent_back(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Neither blocks nor accounts nor dropped mail: nothing of it is ever queued."""
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s") as server:
+            await server.services.desk.add("replication", "R" * 20)
+            async with await connect(server) as remote:
+                assert await remote.login("replication", "R" * 20)
+                key, lines = data_lines(b"theirs", now())
+                await remote.post_data(Replicate(key, None), lines, 6, [b"theirs"])
+                await remote.call(RepLogin(SOMEBODY.hex, "A" * 20))
+                await remote.call(PartnerAccount(bytes(32), SOMEBODY.hex, "confirmed"))
+                await remote.call(PartnerDrop(key, bytes(32), now()))
+            async with await connect(server) as remote:
+                await store_data(remote, b"ours")
+            await until(lambda: told_all(server))
+        assert partner.told == [f"REPLICATE {data_key(b'ours')} none"]
+
+    run(scenario)
+
+
+async def offered_by(server: Server) -> PairingCode:
+    """Return a fresh pairing code."""
+    return PairingCode.parse((await server.operator.fulfil({"do": "pair offer"}))["code"])
+
+
+async def connected(server: Server) -> bool:
+    """Tell whether the partner is reached."""
+    return bool((await status(server))["connected"])
+
+
+async def told_all(server: Server) -> bool:
+    """Tell whether nothing waits for the partner."""
+    found = await status(server)
+    return bool(found["connected"]) and not sum(found["queued"].values())
+
+
+async def includes(partner: OriginalPartner, wanted: set[str]) -> bool:
+    """Tell whether the partner was told all this."""
+    return wanted <= set(partner.told)
+
+
+async def aside(server: Server, count: int) -> bool:
+    """Tell whether so many rows wait that were offered in vain, and no others.
+
+    A connection that is closed may take an answer with it that was FAILED.
+    """
+    rows = await server.services.store.read(
+        lambda view: view.queue.all(QueueKind.REPLICATE, limit=20)
+    )
+    return len(rows) == count and all(row.code in ("ended", "failed") for row in rows)

@@ -1,0 +1,118 @@
+"""A standalone Spark cluster on loopback, and a Python that has nothing of ours."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow
+import pyspark
+from tests.end_to_end.programs import free_port
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SECONDS = 120
+_BRISK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A master with two workers of one core each."""
+
+    url: str
+    environment: dict[str, str]
+
+    def submit(
+        self, options: Sequence[str], *arguments: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run an audit under spark-submit, as an operator would."""
+        local = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1")
+        settings = [word for one in local for word in ("--conf", one)]
+        limits = ["--executor-memory", "512m", "--driver-memory", "512m"]
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url]
+        return subprocess.run(
+            [*command, *settings, *limits, *options, *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        )
+
+
+@contextmanager
+def standalone_cluster(place: Path, python: Path) -> Iterator[Cluster]:
+    """Run a cluster whose workers use ``python``."""
+    port, page = free_port(), free_port()
+    url = f"spark://127.0.0.1:{port}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    environment = kept | {
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(place / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "JDK_JAVA_OPTIONS": _BRISK,
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+    }
+    with ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> None:
+            command = [str(SPARK_HOME / "bin" / "spark-class"), *arguments]
+            log = stack.enter_context((place / f"{name}.log").open("w"))
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            stack.callback(process.wait, SECONDS)
+            stack.callback(process.terminate)
+
+        start(
+            "master",
+            _MASTER,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            str(page),
+        )
+        for number in (1, 2):
+            own = ["--host", "127.0.0.1", "--port", str(free_port())]
+            own += ["--webui-port", str(free_port()), "--work-dir", str(place / f"work{number}")]
+            start(f"worker{number}", _WORKER, *own, "--cores", "1", "--memory", "600m", url)
+        _wait_for_workers(f"http://127.0.0.1:{page}/json/", 2)
+        yield Cluster(url, environment)
+
+
+def _wait_for_workers(page: str, count: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(page, timeout=5) as answer:  # noqa: S310 - loopback
+                if json.load(answer)["aliveworkers"] == count:
+                    return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise TimeoutError(f"{count} workers did not come")
+
+
+def bare_python(place: Path) -> Path:
+    """Make a Python that can import pyarrow and Spark, and neither ours nor compiled OpenPGP."""
+    libraries = place / "libraries"
+    libraries.mkdir()
+    site = Path(pyarrow.__file__).parents[1]
+    for name in ("pyarrow", "pyspark", "py4j", "numpy", "numpy.libs", "pyarrow.libs"):
+        if (site / name).exists():
+            (libraries / name).symlink_to(site / name)
+    python = place / "python"
+    # -S: what is installed beside it, ours among it, is not found.
+    python.write_text(
+        f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n',
+    )
+    python.chmod(0o755)
+    return python
