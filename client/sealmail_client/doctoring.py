@@ -1,5 +1,6 @@
-"""What `sealmail doctor` examines: GnuPG, the home, the disk, and the home server from here."""
+"""What `sealmail doctor` examines: GnuPG, home, disk, proxies, and the home server from here."""
 
+import asyncio
 import os
 import shutil
 import stat
@@ -8,14 +9,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from sealmail_client.connecting import Connecting
 from sealmail_client.desk import Desk
 from sealmail_client.errors import ClientError
 from sealmail_client.key_lookup import KeyLookup
 from sealmail_client.posting import TIME, Peer
 from sealmail_client.servers import LoginRefused
 from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
+# A proxy is on this machine or near it.
+_KNOCK_SECONDS = 5.0
 _LEAST_FREE = 256 * 1024**2
 # Servers refuse what is dated a day ahead; minutes are no harm.
 _CLOCKS_AGREE = timedelta(minutes=5)
@@ -37,6 +42,7 @@ async def examine(desk: Desk) -> tuple[Finding, ...]:
         _gnupg(desk),
         _permissions(desk),
         _disk(desk.home.path),
+        *await examine_proxies(desk.settings.connecting),
         *await _home_server(desk),
     )
 
@@ -76,6 +82,23 @@ def _open_to_others(path: Path) -> bool:
 def _disk(path: Path) -> Finding:
     free = shutil.disk_usage(path).free
     return Finding("disk", free >= _LEAST_FREE, f"{free // 1024**2} MiB free")
+
+
+async def examine_proxies(ways: Connecting) -> list[Finding]:
+    """Knock at the SOCKS ports that the user named; nothing is asked of them."""
+    named = (("tor", ways.tor_proxy), ("i2p", ways.i2p_proxy))
+    return [await _proxy(part, proxy) for part, proxy in named if proxy is not None]
+
+
+async def _proxy(part: str, proxy: ServerAddress) -> Finding:
+    try:
+        async with asyncio.timeout(_KNOCK_SECONDS):
+            _, writer = await asyncio.open_connection(proxy.host, proxy.port)
+    except (OSError, TimeoutError) as error:
+        reason = str(error) or "no answer"
+        return Finding(part, False, f"nothing listens at {proxy} ({reason}): start {part}")
+    writer.close()
+    return Finding(part, True, f"{proxy} listens")
 
 
 async def _home_server(desk: Desk) -> list[Finding]:

@@ -2,8 +2,6 @@
 
 import io
 
-import segno
-
 from sealmail_protocol.keys import KeyId
 
 
@@ -14,6 +12,9 @@ def code_text(key_id: KeyId) -> str:
 
 def terminal_code(key_id: KeyId) -> str:
     """Return a QR code of block characters, to be shown light on dark with its quiet zone."""
+    # Imported here: most commands draw nothing, and it is a twentieth of the program's start.
+    import segno
+
     drawn = io.StringIO()
     segno.make_qr(code_text(key_id), error="m").terminal(drawn, compact=True)
     return drawn.getvalue().rstrip("\n")

@@ -80,7 +80,6 @@ def onion_server(
         f'hidden_listen = "127.0.0.1:{free_port()}"',
         f'tor_control = "{network.control}"',
         f'tor_proxy = "127.0.0.1:{network.socks_port}"',
-        "allow_private_targets = true",
         *lines,
     )
     with (directory / "config.toml").open("a") as config:
@@ -182,8 +181,6 @@ def elsewhere(town: Town) -> Iterator[Elsewhere]:
     """Start two more servers and let a user settle on each."""
     covert, onion = onion_server(town.place / "covert", town.network, "covert = true")
     public = Server.create(town.place / "public")
-    with (public.directory / "config.toml").open("a") as config:
-        config.write("allow_private_targets = true\n")
     for server in (covert, public):
         server.start()
     until_published(covert)

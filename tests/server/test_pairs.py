@@ -140,7 +140,7 @@ def test_past_its_cap_the_queue_says_so_and_both_are_compared_later(tmp_path: Pa
         first.operate("account", "generate", "3")
         found = first.partner()
         assert found["resync_needed"]
-        assert found["queued"] == {"account": 3, "tombstone": 0, "replicate": 5}
+        assert (found["queued"]["account"], found["queued"]["replicate"]) == (3, 5)
         assert "resync needed" in first.operate("status")
         second.start()
         until_settled(first, second)

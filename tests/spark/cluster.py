@@ -16,7 +16,7 @@ import pyspark
 from tests.end_to_end.programs import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
-SECONDS = 120
+SECONDS = 240
 _BRISK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -28,6 +28,7 @@ class Cluster:
 
     url: str
     environment: dict[str, str]
+    place: Path
 
     def submit(
         self, options: Sequence[str], *arguments: str
@@ -40,6 +41,7 @@ class Cluster:
         return subprocess.run(
             [*command, *settings, *limits, *options, *arguments],
             env=self.environment,
+            cwd=self.place,
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -85,7 +87,7 @@ def standalone_cluster(place: Path, python: Path) -> Iterator[Cluster]:
             own += ["--webui-port", str(free_port()), "--work-dir", str(place / f"work{number}")]
             start(f"worker{number}", _WORKER, *own, "--cores", "1", "--memory", "600m", url)
         _wait_for_workers(f"http://127.0.0.1:{page}/json/", 2)
-        yield Cluster(url, environment)
+        yield Cluster(url, environment, place)
 
 
 def _wait_for_workers(page: str, count: int) -> None:
