@@ -35,6 +35,7 @@ from sealmail_protocol.commands import (
     BodyCommand,
     Capabilities,
     Command,
+    GetDhtValue,
     GetEntangled,
     GetProxy,
     GetServer,
@@ -61,7 +62,7 @@ from sealmail_protocol.replies import (
 
 _log = logging.getLogger(__name__)
 
-GetCommand = GetServer | GetEntangled | GetProxy
+GetCommand = GetServer | GetEntangled | GetProxy | GetDhtValue
 # Bytes that are sent; a part of a block need not be copied out of it.
 Chunk = bytes | memoryview
 # Takes the next bytes of a data block; what it returns is awaited if it can be.
@@ -160,6 +161,26 @@ class RemoteServer:
             return parse_data_header(decode_lines(event.lines))
         except InvalidBlock as error:
             raise DamagedBlock(self.address, key, error.reason) from error
+
+    async def fetch_body(self, command: GetCommand, most: int) -> bytes | None:
+        """Return a whole block of any type, as it came; ``None`` if the server gives none.
+
+        One of more than ``most`` bytes is a ``BadAnswer``. Nothing of it is checked.
+        """
+        async with self._exchange():
+            event = await self._ask(command)
+            if isinstance(event, DataStarted):
+                if event.size > most:
+                    raise BadAnswer(self.address, f"{event.size} bytes where {most} may come")
+                data = bytearray()
+                await self._take_data(data.extend)
+        if isinstance(event, TextBody | DataStarted):
+            body = b"".join(line + b"\r\n" for line in event.lines)
+            body += bytes(data) if isinstance(event, DataStarted) else b""
+            if len(body) > most:
+                raise BadAnswer(self.address, f"{len(body)} bytes where {most} may come")
+            return body or None
+        return None
 
     def _require_given(self, answer: Word) -> None:
         """Tell a server that cannot answer now from one that has nothing."""

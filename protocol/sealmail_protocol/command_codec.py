@@ -15,6 +15,7 @@ from sealmail_protocol.commands import (
     DnsTxt,
     Drop,
     GenLogin,
+    GetDhtValue,
     GetEntangled,
     GetProxy,
     GetServer,
@@ -33,6 +34,7 @@ from sealmail_protocol.commands import (
     SelfTest,
     Shutdown,
     StartTls,
+    StoreDhtValue,
     StoreEntangled,
     StoreProxy,
     StoreServer,
@@ -150,6 +152,18 @@ def _store_entangled(words: list[str]) -> StoreEntangled:
     return StoreEntangled(key)
 
 
+def _get_dht_value(words: list[str]) -> GetDhtValue:
+    key, rest = _keyed(words)
+    _count(rest, 1)
+    return GetDhtValue(key, _digest(rest[0]))
+
+
+def _store_dht_value(words: list[str]) -> StoreDhtValue:
+    key, rest = _keyed(words)
+    _count(rest, 0)
+    return StoreDhtValue(key)
+
+
 def _store_proxy(words: list[str]) -> StoreProxy:
     key, rest = _keyed(words)
     return StoreProxy(key, _dated(rest, "AFTER"))
@@ -253,6 +267,8 @@ _PARSERS: dict[str, Callable[[list[str]], Command]] = {
     "STORE SERVER": _store_server,
     "STORE ENTANGLED": _store_entangled,
     "STORE PROXY": _store_proxy,
+    "DHT-VALUE GET": _get_dht_value,
+    "DHT-VALUE STORE": _store_dht_value,
     "REPLICATE": _replicate,
     "DNS TXT": _dns_txt,
     "SHUTDOWN": _bare(Shutdown),

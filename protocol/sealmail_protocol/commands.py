@@ -119,6 +119,27 @@ class StoreEntangled:
 
 
 @dataclass(frozen=True, slots=True)
+class GetDhtValue:
+    """``DHT-VALUE GET key digest``: one value that this node itself keeps for the DHT."""
+
+    key: BlockKey
+    digest: bytes
+
+    def __str__(self) -> str:
+        return f"DHT-VALUE GET {self.key} {self.digest.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDhtValue:
+    """``DHT-VALUE STORE key`` and a body: one value for this node to keep."""
+
+    key: BlockKey
+
+    def __str__(self) -> str:
+        return f"DHT-VALUE STORE {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
 class StoreProxy:
     """``STORE PROXY key [AFTER date]`` and a body that begins with Post-To lines."""
 
@@ -301,8 +322,9 @@ PlainCommand = (
     StartTls | Quit | Ping | SelfTest | Capabilities | Login | GetServer | GetEntangled | GetProxy
     | DnsTxt | Shutdown | AddLogin | RmLogin | RepLogin | GenLogin | AskVerdict | AskQueue | Drop
     | PartnerDrop | PartnerAccount | PartnerList | PartnerPair | PartnerSync
+    | GetDhtValue
 )  # fmt: skip
-BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued
+BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | StoreDhtValue
 Command = PlainCommand | BodyCommand
 
 

@@ -342,6 +342,7 @@ _ANSWERS: dict[type[Command], _Answer] = {
     commands.GetServer: _block,
     commands.GetEntangled: _block,
     commands.GetProxy: _block,
+    commands.GetDhtValue: _block,
     commands.Ping: _pong,
     commands.AskVerdict: _verdict,
     commands.Capabilities: _listing,

@@ -18,6 +18,7 @@ from sealmail_protocol.commands import (
     DnsTxt,
     Drop,
     GenLogin,
+    GetDhtValue,
     GetEntangled,
     GetProxy,
     GetServer,
@@ -36,6 +37,7 @@ from sealmail_protocol.commands import (
     SelfTest,
     Shutdown,
     StartTls,
+    StoreDhtValue,
     StoreEntangled,
     StoreProxy,
     StoreServer,
@@ -190,6 +192,8 @@ COMMAND_POLICY: dict[type[Command], frozenset[Role]] = {
     DnsTxt: _IN_TLS,
     GetEntangled: _IN_TLS,
     StoreEntangled: _IN_TLS,
+    GetDhtValue: _IN_TLS,
+    StoreDhtValue: _IN_TLS,
     GetServer: _IN_TLS,
     StoreServer: _IN_TLS,
     StoreProxy: _USER,
@@ -213,5 +217,5 @@ COMMAND_POLICY: dict[type[Command], frozenset[Role]] = {
 
 # Commands that strangers may repeat only so often.
 RATE_LIMITED: frozenset[type[Command]] = frozenset(
-    {SelfTest, DnsTxt, GetEntangled, StoreEntangled, AskVerdict}
+    {SelfTest, DnsTxt, GetEntangled, StoreEntangled, GetDhtValue, StoreDhtValue, AskVerdict}
 )

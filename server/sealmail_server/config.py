@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sealmail_net.ways import ProxyPolicy
 from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.blocks import BlockType
+from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.partnership import Partner
 from sealmail_store import write_durably
@@ -100,6 +101,14 @@ def _host_names(value: tuple[str, ...]) -> None:
         raise BadConfig("must name at least one host")
     for name in value:
         check_host_name(name)
+
+
+def _servers(value: tuple[str, ...]) -> None:
+    for name in value:
+        try:
+            ServerAddress.parse(name)
+        except ValueError as error:
+            raise BadConfig(f"{name!r}: {error}") from None
 
 
 def _path(value: str) -> None:
@@ -315,6 +324,27 @@ class Config:
         False,
         "With true, mail may be delivered to servers in private networks and on this machine.",
     )
+    dht: bool = _setting(
+        False,
+        "Whether this server takes part in the DHT, by datagrams on the port of listen. Whoever\n"
+        "takes part shows its address to strangers; a covert server must not.",
+    )
+    dht_bootstrap: tuple[str, ...] = _setting(
+        (), "Servers that take part already, HOST:PORT; one that answers is enough.", _servers
+    )
+    dht_network: str = _setting(
+        "sealmail-dht-1", "Servers with another name here are another network.", _path
+    )
+    dht_bytes: int = _setting(
+        256 * 1024**2,
+        "Room for what the DHT has this server keep; one source has a sixteenth of it.",
+        _at_least(1024**2),
+    )
+    dht_requests_per_second: int = _setting(
+        100,
+        "How many datagrams one source may send; ten times as many at once. Others are dropped.",
+        _at_least(1),
+    )
     takeover_seconds: int = _setting(
         300,
         "When the partner has been away for so long, what it has to deliver is delivered here.",
@@ -427,6 +457,8 @@ class Config:
             raise BadConfig("hidden_listen: needs hidden_names or tor_control")
         if self.covert and self.direct_tls_listen:
             raise BadConfig("direct_tls_listen: a covert server listens on no port of its own")
+        if self.covert and self.dht:
+            raise BadConfig("dht: datagrams would show where a covert server is")
         try:
             self.proxy_policy  # noqa: B018 - it checks itself
         except ValueError as error:
@@ -478,6 +510,15 @@ class Config:
     def mail_domain(self) -> str:
         """Return the domain of the users' addresses."""
         return self.domain or self.names[0]
+
+    @property
+    def dht_settings(self) -> DhtSettings:
+        """Return how this server takes part in the DHT."""
+        return DhtSettings(
+            network=self.dht_network,
+            allow_private=self.allow_private_targets,
+            requests_per_second=self.dht_requests_per_second,
+        )
 
     @property
     def limits(self) -> Limits:

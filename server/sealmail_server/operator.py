@@ -19,6 +19,7 @@ from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountStat
 from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.dht.service import DhtService
 from sealmail_server.hidden import hidden_face
 from sealmail_server.onion_service import OnionService
 from sealmail_server.outgoing.desk import QueueDesk
@@ -70,6 +71,7 @@ class Operator:
     queue: QueueDesk | None = None
     partner: PartnerDesk | None = None
     replication: Replication | None = None
+    dht: DhtService | None = None
 
     async def fulfil(self, request: Request) -> Any:
         """Do what ``request["do"]`` names; ``OperatorError`` with the reason if it cannot be."""
@@ -139,6 +141,7 @@ class Operator:
             "accounts": {str(state): number for state, number in states.items()},
             "queue": await self._queue().counts(),
             "servers_down": [str(server) for server in self._queue().down()],
+            "dht": await self.dht.status() if self.dht else None,
             "blocks": {
                 kind: {"entries": count.entries, "bytes": count.bytes}
                 for kind, count in counts.items()

@@ -18,6 +18,8 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config, Listen
+from sealmail_server.dht.node_key import NodeKey, remembered_key
+from sealmail_server.dht.service import DhtService
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
 from sealmail_server.hidden import HIDDEN_SOURCE, HiddenFace, hidden_face
@@ -90,7 +92,10 @@ async def running_server(
         guard = ClockGuard(store, clock)
         await guard.look()
         await guard.tick()
-        server = Server(directory, config, clock, store, verifier, guard, identity, hidden, stop)
+        node_key = await remembered_key(store) if config.dht else None
+        server = Server(
+            directory, config, clock, store, verifier, guard, identity, hidden, stop, node_key
+        )
         await stack.enter_async_context(server.housekeeping())
         await server.listen()
         stack.push_async_callback(server.close)
@@ -112,10 +117,12 @@ class Server:
         identity: TlsIdentity,
         hidden: HiddenFace | None,
         stop: asyncio.Event,
+        node_key: NodeKey | None = None,
     ) -> None:
         self._config = config
         self._hidden = hidden
         self._publishing: asyncio.Task[None] | None = None
+        self._dht_duty: asyncio.Task[None] | None = None
         self._store = store
         self._guard = guard
         self._started = clock()
@@ -146,6 +153,7 @@ class Server:
             config.second_server,
         )
         intake = Intake(store, verifier, clock, config.limits, self._replication)
+        self.dht = None if node_key is None else self._dht(node_key, verifier, intake, clock)
         desk = AccountDesk(
             store, clock, intake.judge_waiting, self._sessions.end_logins, self._replication
         )
@@ -191,6 +199,7 @@ class Server:
             memory=MemoryBudget(config.memory_bytes, config.memory_bytes_by_source),
             clock=clock,
             stop=stop.set,
+            dht=self.dht.desk if self.dht else None,
         )
         self.operator = Operator(
             directory,
@@ -203,6 +212,27 @@ class Server:
             self.office.desk,
             partner,
             self._replication,
+            self.dht,
+        )
+
+    def _dht(
+        self,
+        key: NodeKey,
+        verifier: VerifierPool,
+        intake: Intake,
+        clock: Callable[[], datetime],
+    ) -> DhtService:
+        config = self._config
+        return DhtService.make(
+            key,
+            self._store,
+            verifier,
+            clock,
+            config.dht_settings,
+            config.dht_bytes,
+            intake.remember_refusal,
+            tuple(map(ServerAddress.parse, config.dht_bootstrap)),
+            self._guard.may_delete,
         )
 
     def _own_servers(self) -> frozenset[ServerAddress]:
@@ -230,6 +260,8 @@ class Server:
             listener = await serve(first.host, first.port, door.admit, idle_seconds=idle)
             self._ports["listen"] = listener
             self._own = self._addresses(listener.port)
+            if self.dht is not None:
+                await self._take_part(self.dht, first.host, listener.port)
         if direct is not None:
             self._ports["direct"] = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
@@ -256,6 +288,12 @@ class Server:
             self._publishing = asyncio.create_task(face.onion.keep_published(target))
             self._publishing.add_done_callback(_report)
 
+    async def _take_part(self, dht: DhtService, host: str, port: int) -> None:
+        """Open the port for datagrams; only then is there something to do for the DHT."""
+        await dht.open(host, port)
+        self._dht_duty = asyncio.create_task(dht.run())
+        self._dht_duty.add_done_callback(_report)
+
     def status(self) -> Running:
         """Return what the operator may know of this server now."""
         config, face = self._config, self._hidden
@@ -279,6 +317,10 @@ class Server:
 
     async def close(self) -> None:
         """Let nobody in any more; running commands end within the bound, or are cut off."""
+        if self.dht is not None and self._dht_duty is not None:
+            self._dht_duty.cancel()
+            await asyncio.wait((self._dht_duty,))
+            self.dht.close()
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.wait((self._publishing,))

@@ -31,6 +31,7 @@ from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import AccountRefused
 from sealmail_server.clock_guard import ClockGuard, ClockState
+from sealmail_server.dht.desk import EntangledDesk
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
 from sealmail_server.lookups import Lookups
@@ -74,6 +75,7 @@ class Services:
     clock: Callable[[], datetime]
     stop: Callable[[], None]
     steady_clock: Callable[[], float] = field(default=time.monotonic)
+    dht: EntangledDesk | None = None  # none: the DHT is switched off
 
 
 Lines = tuple[bytes, ...]
@@ -139,7 +141,7 @@ class Session:
             return
         serve = HANDLERS.get(type(command))
         try:
-            if serve is None or not self.visitor.may_use(type(command)):
+            if serve is None or self._is_off(command) or not self.visitor.may_use(type(command)):
                 await self._decline(command)
                 return
             await self._wait_for_turn(type(command))
@@ -153,6 +155,9 @@ class Session:
             await self._answer(Word.FAILED)
         finally:
             self._share.release()
+
+    def _is_off(self, command: Command) -> bool:
+        return type(command) in DHT_HANDLERS and self._services.dht is None
 
     async def _decline(self, command: Command) -> None:
         if isinstance(command, BodyCommand):
@@ -199,7 +204,10 @@ class Session:
 
     async def _capabilities(self, _: commands.Capabilities) -> None:
         now = format_date(self._services.clock())
-        built = (name for kind, name in CAPABILITIES.items() if kind in HANDLERS)
+        off = DHT_HANDLERS if self._services.dht is None else {}
+        built = (
+            name for kind, name in CAPABILITIES.items() if kind in HANDLERS and kind not in off
+        )
         await self._answer(Listing((f"TIME {now}", *built)))
 
     async def _self_test(self, _: commands.SelfTest) -> None:
@@ -364,6 +372,46 @@ class Session:
             self._link.write(b"".join(line + b"\r\n" for line in (*lines, b"EndBlock")))
             await self._link.drain()
 
+    async def _get_entangled(self, command: commands.GetEntangled) -> None:
+        answer = await self._dht.find(command.key, command.since)
+        await self._send_answer(answer)
+
+    async def _get_dht_value(self, command: commands.GetDhtValue) -> None:
+        await self._send_answer(await self._dht.value(command.key, command.digest))
+
+    async def _send_answer(self, answer: bytes | None) -> None:
+        if answer is None:
+            await self._answer(Word.NOT_FOUND)
+            return
+        if len(answer) > FREE_BODY and not self._share.take(len(answer)):
+            raise Crowded(self.visitor.source)
+        self._link.write(answer)
+        await self._link.drain()
+
+    async def _store_entangled(self, command: commands.StoreEntangled) -> None:
+        desk, key, visitor = self._dht, command.key, self.visitor
+        await self._receive(
+            command,
+            lambda lines: desk.store_text(key, lines, visitor),
+            lambda lines: desk.receive_data(key, lines, visitor),
+        )
+        await self._answer(Word.DONE)
+
+    async def _store_dht_value(self, command: commands.StoreDhtValue) -> None:
+        desk, key, source = self._dht, command.key, self.visitor.source
+        verdict = await self._receive(
+            command,
+            lambda lines: desk.take_text(key, lines, source),
+            lambda lines: desk.receive_value(key, lines, source),
+        )
+        await self._answer(Word.DONE if isinstance(verdict, Accepted) else Word.FAILED)
+
+    @property
+    def _dht(self) -> EntangledDesk:
+        desk = self._services.dht
+        assert desk is not None  # noqa: S101 - asked before any of its commands is served
+        return desk
+
     async def _replicate(self, command: commands.Replicate) -> None:
         intake, key, poster = self._services.intake, command.key, command.userid
         await self._receive(
@@ -452,6 +500,14 @@ class Session:
 
 Handler = Callable[[Session, Any], Awaitable[None]]
 
+# Served only where the DHT is switched on.
+DHT_HANDLERS: dict[type[Command], Handler] = {
+    commands.GetEntangled: Session._get_entangled,
+    commands.StoreEntangled: Session._store_entangled,
+    commands.GetDhtValue: Session._get_dht_value,
+    commands.StoreDhtValue: Session._store_dht_value,
+}
+
 # What is not here is not built, and is answered FAILED.
 HANDLERS: dict[type[Command], Handler] = {
     commands.StartTls: Session._start_tls,
@@ -480,6 +536,7 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.RmLogin: Session._rm_login,
     commands.GenLogin: Session._gen_login,
     commands.Shutdown: Session._shutdown,
+    **DHT_HANDLERS,
 }
 
 # How CAPABILITIES names the extensions, of which it lists those that are built.
@@ -489,4 +546,5 @@ CAPABILITIES: dict[type[Command], str] = {
     commands.GetProxy: "GET-PROXY",
     commands.Drop: "DROP",
     commands.PartnerList: "PARTNER 1",
+    commands.GetDhtValue: "DHT-VALUE",
 }

@@ -151,8 +151,33 @@ CREATE TABLE server_keys (
 ) STRICT;
 """
 
+# What the DHT has a node keep, apart from the blocks of its own users. `distance` is that of the
+# key from the node's id, as bytes that compare like the number.
+_VERSION_4 = """
+CREATE TABLE dht_values (
+    id INTEGER PRIMARY KEY,
+    key BLOB NOT NULL CHECK (length(key) = 20),
+    type TEXT NOT NULL,
+    identity BLOB NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 32),
+    date INTEGER NOT NULL,
+    stamp_bits INTEGER NOT NULL,
+    revoked INTEGER NOT NULL,
+    distance BLOB NOT NULL,
+    source TEXT NOT NULL,
+    ours INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (key, type, identity)
+) STRICT;
+CREATE INDEX dht_values_by_distance ON dht_values (distance) WHERE ours = 0;
+CREATE INDEX dht_values_ours ON dht_values (key) WHERE ours = 1;
+CREATE INDEX dht_values_by_age ON dht_values (type, date);
+CREATE INDEX dht_values_by_source ON dht_values (source, size);
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2, _VERSION_3)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

@@ -11,6 +11,7 @@ import apsw
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.data_files import DataFiles
+from sealmail_store.dht_values import DhtValues
 from sealmail_store.entries import (
     Account,
     Count,
@@ -85,6 +86,7 @@ class ReadView:
         self._spaces = SpaceBook(connection)
         self.queue: QueueView = QueueView(connection)
         self.server_keys = ServerKeys(connection)
+        self.dht = DhtValues(connection)
 
     def entries(
         self, type: str, key: BlockKey, *, since: datetime | None = None

@@ -27,7 +27,7 @@ WHO = """
 before anonymous user administrator replication: StartTls Quit Ping Capabilities
 anonymous: Login
 anonymous user administrator replication: SelfTest DnsTxt GetEntangled StoreEntangled GetServer
-anonymous user administrator replication: StoreServer AskVerdict
+anonymous user administrator replication: StoreServer AskVerdict GetDhtValue StoreDhtValue
 user: StoreProxy GetProxy AskQueue Drop
 replication: Replicate RepLogin PartnerDrop PartnerAccount PartnerQueued PartnerList PartnerPair
 replication: PartnerSync

@@ -52,6 +52,10 @@ def status(data: Path, as_json: bool) -> None:
     click.echo(f"queue        {queued}")
     for server in found["servers_down"]:
         click.echo(f"down         {server}")
+    if dht := found["dht"]:
+        click.echo(f"dht          {dht['neighbours']} neighbours, seen at {dht['seen_at']}")
+        click.echo(f"dht          {dht['values']} values, {dht['bytes']} bytes")
+        click.echo(f"dht          {dht['not_spread']} keys that others do not keep yet")
     for kind, count in found["blocks"].items():
         click.echo(f"blocks       {count['entries']} {kind}, {count['bytes']} bytes")
 
@@ -72,6 +76,7 @@ def doctor(data: Path, as_json: bool) -> None:
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
         *_partner_findings(found["partner"]),
+        *_dht_findings(found["dht"]),
     ]
     line = _dns_line(config, listen.port, found["hidden"])
     well = all(finding.well for finding in findings)
@@ -109,6 +114,18 @@ def _clock_finding(found: dict[str, Any]) -> Finding:
     return Finding(
         "clock", False, f"{found['clock']}: {text}; set it, or run 'sealmaild clock confirm'"
     )
+
+
+def _dht_findings(dht: dict[str, Any] | None) -> list[Finding]:
+    """Judge the part in the DHT: whom we know, and whether others come to us."""
+    if dht is None:
+        return []
+    if not dht["neighbours"]:
+        return [Finding("dht", False, "no neighbour answers: see dht_bootstrap in config.toml")]
+    seen = f"{dht['neighbours']} neighbours see this server at {dht['seen_at']}"
+    if not dht["asked_by_others"]:
+        return [Finding("dht", True, f"{seen}; nobody new has come to it from outside yet")]
+    return [Finding("dht", True, f"{seen}, and others come to it")]
 
 
 def _partner_lines(partner: dict[str, Any] | None) -> list[str]:

@@ -1,0 +1,195 @@
+"""STORE and GET ENTANGLED for users, DHT-VALUE for other nodes: blocks in, values out."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from sealmail_protocol.block_codec import parse_text_block
+from sealmail_protocol.blocks import AddressClaim, BlockType, DataBlock, KeyAnnouncement, TextBlock
+from sealmail_protocol.bundles import join_bundle, split_bundle
+from sealmail_protocol.errors import InvalidBlock, Refusal
+from sealmail_protocol.fields import decode_lines, join_lines, split_lines
+from sealmail_protocol.keys import BlockKey, announcement_key
+from sealmail_protocol.policy import BLOCK_POLICY, HARD_TEXT_BODY
+from sealmail_protocol.replies import Accepted, Verdict, worst
+from sealmail_server.dht.node import DhtNode
+from sealmail_server.dht.values import MAX_VALUE, Value, value_of
+from sealmail_server.visitor import Visitor
+from sealmail_store import BlockStore
+from sealmail_store import Verdict as StoredVerdict
+from sealmail_verify import BrokeVerifier
+
+VERDICT_KEPT = timedelta(days=14)
+# Claims or mails in one body; a client posts one.
+_MOST_ENTRIES = 64
+
+Lines = tuple[bytes, ...]
+RememberRefusal = Callable[[bytes, InvalidBlock], Verdict]
+
+
+class EntangledDesk:
+    """Turns blocks into values of the DHT and back; ``posted`` is told of what users stored."""
+
+    def __init__(
+        self,
+        node: DhtNode,
+        store: BlockStore,
+        clock: Callable[[], datetime],
+        remember_refusal: RememberRefusal,
+        posted: Callable[[BlockKey], None],
+    ) -> None:
+        self._node = node
+        self._store = store
+        self._clock = clock
+        self._remember_refusal = remember_refusal
+        self._posted = posted
+
+    async def store_text(self, key: BlockKey, lines: Lines, visitor: Visitor) -> Verdict:
+        """Keep what a user gives for the DHT, durable at return; spreading it comes after."""
+        entries = list(split_bundle(lines))
+        if len(entries) > _MOST_ENTRIES:
+            many = InvalidBlock(Refusal.FORM, f"more than {_MOST_ENTRIES} entries in one body")
+            return self._remember_refusal(_digest_of(lines), many)
+        verdicts: list[Verdict] = []
+        certificates: list[KeyAnnouncement] = []
+        # What signed a claim may stand behind it, in the same body.
+        for entry in reversed(entries):
+            try:
+                block = parse_text_block(decode_lines(entry))
+                if isinstance(block, KeyAnnouncement) and len(entries) > 1:
+                    certificates.append(block)
+                    continue
+                value = value_of(key, block, await self._certificate(block, certificates))
+                verdicts.append(await self._take(value.key, value.body, visitor))
+            except InvalidBlock as error:
+                verdicts.append(self._remember_refusal(_digest_of(entry), error))
+        if not verdicts:
+            alone = InvalidBlock(Refusal.FORM, "key-announcements stand alone")
+            return self._remember_refusal(_digest_of(lines), alone)
+        return worst(tuple(verdicts))
+
+    def receive_data(self, key: BlockKey, lines: Lines, visitor: Visitor) -> "ValueReceiver":
+        """Begin to take a data block of a user."""
+        return ValueReceiver(lines, lambda body: self._take(key, body, visitor))
+
+    async def take_text(self, key: BlockKey, lines: Lines, source: str) -> Verdict:
+        """Keep a value that another node gives."""
+        return await self._keep(key, _joined(lines), source)
+
+    def receive_value(self, key: BlockKey, lines: Lines, source: str) -> "ValueReceiver":
+        """Begin to take a data block that another node gives."""
+        return ValueReceiver(lines, lambda body: self._keep(key, body, source))
+
+    async def value(self, key: BlockKey, digest: bytes) -> bytes | None:
+        """Return one value that is kept here, as it is sent."""
+        row = await self._node.value(key, digest)
+        if row is None:
+            return None
+        return row.body + (b"" if row.type == BlockType.DATA else b"EndBlock\r\n")
+
+    async def find(self, key: BlockKey, since: datetime | None) -> bytes | None:
+        """Return the answer to GET ENTANGLED; of mail only what is dated ``since`` or later."""
+        values = await self._node.find(key)
+        if since is not None:
+            values = tuple(
+                value
+                for value in values
+                if value.date >= since or value.type is not BlockType.MESSAGE_ANNOUNCEMENT
+            )
+        if not values:
+            return None
+        first = values[0].block
+        if isinstance(first, DataBlock):
+            return values[0].body
+        blocks = _what_fits(value for value in values if value.type is first.type)
+        return join_lines((*join_bundle(blocks), "EndBlock"))
+
+    async def _take(self, key: BlockKey, body: bytes, visitor: Visitor) -> Verdict:
+        try:
+            source = visitor.userid if visitor.confirmed and visitor.userid else visitor.source
+            value = await self._node.take(key, body, source, ours=True)
+        except InvalidBlock as error:
+            return self._remember_refusal(_digest_of(_first_entry(body)), error)
+        except BrokeVerifier as error:
+            broken = InvalidBlock(Refusal.INTERNAL, str(error))
+            return self._remember_refusal(_digest_of(_first_entry(body)), broken)
+        verdict = Accepted()
+        kept = StoredVerdict(value.digest, str(verdict), self._clock() + VERDICT_KEPT)
+        await self._store.write(lambda view: view.put_verdict(kept))
+        self._posted(key)
+        return verdict
+
+    async def _keep(self, key: BlockKey, body: bytes, source: str) -> Verdict:
+        try:
+            await self._node.take(key, body, source)
+        except InvalidBlock as error:
+            return self._remember_refusal(_digest_of(_first_entry(body)), error)
+        except BrokeVerifier as error:
+            broken = InvalidBlock(Refusal.INTERNAL, str(error))
+            return self._remember_refusal(_digest_of(_first_entry(body)), broken)
+        return Accepted()
+
+    async def _certificate(
+        self, block: TextBlock, given: Sequence[KeyAnnouncement]
+    ) -> KeyAnnouncement | None:
+        """Return what a claim is to travel with: given with it, kept here, or in the DHT."""
+        if not isinstance(block, AddressClaim):
+            return None
+        if given:
+            return given[-1]
+        key = announcement_key(block.key_id)
+        stored = await self._store.read(lambda view: view.entry(BlockType.KEY_ANNOUNCEMENT, key))
+        if stored is not None and not stored.revoked:
+            found = parse_text_block(split_lines(stored.header))
+            if isinstance(found, KeyAnnouncement):
+                return found
+        certificate = await self._node.find_certificate(block)
+        if certificate is None:
+            raise InvalidBlock(Refusal.KEY, "the key that signed the claim is nowhere found")
+        return certificate
+
+
+class ValueReceiver:
+    """Collects a data block that is small enough for the DHT, then has it judged."""
+
+    def __init__(self, lines: Lines, judge: Callable[[bytes], Awaitable[Verdict]]) -> None:
+        self._body = bytearray(_joined(lines))
+        self._judge = judge
+        self._most = MAX_VALUE
+
+    async def take(self, chunk: bytes) -> None:
+        """Take the next bytes; of a block that is too large no more is kept than shows it."""
+        if len(self._body) <= self._most:
+            self._body += chunk
+
+    async def finish(self) -> Verdict:
+        """Judge and keep what came."""
+        return await self._judge(bytes(self._body))
+
+    async def discard(self) -> None:
+        """Forget what came."""
+        self._body.clear()
+
+
+def _what_fits(values: Iterator[Value]) -> list[TextBlock]:
+    """Return blocks, oldest first, as many as one answer may hold."""
+    blocks: list[TextBlock] = []
+    room = HARD_TEXT_BODY
+    for value in values:
+        room -= len(value.body) + len(BLOCK_POLICY[value.type].separator or "") + 2
+        if room < 0 or isinstance(value.block, DataBlock):
+            break
+        blocks.append(value.block)
+    return blocks
+
+
+def _joined(lines: Lines) -> bytes:
+    return b"".join(line + b"\r\n" for line in lines)
+
+
+def _first_entry(body: bytes) -> Lines:
+    return next(split_bundle(body.removesuffix(b"\r\n").split(b"\r\n")))
+
+
+def _digest_of(lines: Lines) -> bytes:
+    return hashlib.sha256(_joined(lines)).digest()

@@ -1,0 +1,109 @@
+"""Walking to the nodes nearest to a key, along paths that share no node.
+
+A liar on one path leads that path astray and no other; so what honest nodes hold is found as
+long as one path meets only a few liars.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from sealmail_server.dht.datagrams import Peer
+from sealmail_server.dht.neighbours import distance, take_diverse
+
+PATHS = 3
+# Nodes of one path asked at once; doubled while nobody answers, so that made-up contacts
+# cost little time.
+WIDTH = 3
+_MOST_WIDTH = 24
+# Nodes that one path asks in all: nobody leads it on for ever.
+MAX_ASKED = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A node that answered on the way, with the token it gave; ``hops`` is how far it was."""
+
+    peer: Peer
+    token: bytes = field(repr=False)
+    hops: int
+
+
+# Asks a node for the nodes it knows nearest to a key; ``None`` if it does not answer.
+AskNearest = Callable[[Peer, bytes], Awaitable[tuple[bytes, Sequence[Peer]] | None]]
+
+
+async def walk(
+    ask: AskNearest,
+    key: bytes,
+    start: Sequence[Peer],
+    *,
+    nearest: int,
+    diverse: bool,
+    paths: int = PATHS,
+) -> list[Found]:
+    """Return the nodes that answered, the nearest ``nearest`` of each path, nearest first."""
+    taken: set[bytes] = set()
+    walks = [
+        _Path(ask, key, start[number::paths], taken, nearest, diverse)
+        for number in range(min(paths, max(1, len(start))))
+    ]
+    ends = await asyncio.gather(*(path.walk() for path in walks))
+    found = [each for end in ends for each in end]
+    return sorted(found, key=lambda each: distance(each.peer.id, key))
+
+
+class _Path:
+    """One path; ``taken`` are the nodes that any path has asked."""
+
+    def __init__(
+        self,
+        ask: AskNearest,
+        key: bytes,
+        start: Sequence[Peer],
+        taken: set[bytes],
+        nearest: int,
+        diverse: bool,
+    ) -> None:
+        self._ask = ask
+        self._key = key
+        self._taken = taken
+        self._nearest = nearest
+        self._diverse = diverse
+        self._known: dict[bytes, tuple[Peer, int]] = {peer.id: (peer, 1) for peer in start}
+        self._found: dict[bytes, Found] = {}
+
+    async def walk(self) -> list[Found]:
+        width, asked = WIDTH, 0
+        while asked < MAX_ASKED and (turn := self._next(width)):
+            asked += len(turn)
+            self._taken.update(peer.id for peer in turn)
+            answers = await asyncio.gather(*(self._ask(peer, self._key) for peer in turn))
+            for peer, answer in zip(turn, answers, strict=True):
+                self._note(peer, answer)
+            width = WIDTH if any(answers) else min(2 * width, _MOST_WIDTH)
+        return sorted(self._found.values(), key=self._how_far)[: self._nearest]
+
+    def _next(self, width: int) -> list[Peer]:
+        """Return whom to ask: of the nearest, those that nobody has asked."""
+        mine = (
+            peer
+            for peer, _ in self._known.values()
+            if peer.id in self._found or peer.id not in self._taken
+        )
+        ordered = sorted(mine, key=lambda peer: distance(peer.id, self._key))
+        near = take_diverse(ordered, self._nearest, diverse=self._diverse)
+        return [peer for peer in near if peer.id not in self._taken][:width]
+
+    def _note(self, peer: Peer, answer: tuple[bytes, Sequence[Peer]] | None) -> None:
+        _, hops = self._known[peer.id]
+        if answer is None:
+            del self._known[peer.id]
+            return
+        token, peers = answer
+        self._found[peer.id] = Found(peer, token, hops)
+        for each in peers:
+            self._known.setdefault(each.id, (each, hops + 1))
+
+    def _how_far(self, found: Found) -> int:
+        return distance(found.peer.id, self._key)

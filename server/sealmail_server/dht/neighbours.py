@@ -1,0 +1,128 @@
+"""The nodes that this one knows: the routing table of ``kademlia``, made safe against liars."""
+
+import heapq
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+from kademlia.node import Node
+from kademlia.routing import RoutingTable
+
+from sealmail_server.dht.datagrams import Peer, Place
+
+# Nodes of one network in a bucket, and in the shortlist of a look-up: whoever rents a network
+# has all of it, and would otherwise be most of our neighbours.
+OF_ONE_NETWORK = 2
+# A datagram is lost now and then; a node that fails this often in a row is gone.
+MAX_FAILURES = 3
+
+
+def network_of(place: Place) -> str:
+    """Return the network that an address is counted under: a /24, or a /48 of IPv6."""
+    kept = 3 if place.ip.version == 4 else 6
+    return place.ip.packed[:kept].hex()
+
+
+class Contact(Node):  # type: ignore[misc]  # kademlia has no types
+    """A peer as the routing table of ``kademlia`` wants it."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(peer.id, str(peer.place.ip), peer.place.port)
+        self.peer = peer
+
+
+class Neighbours(RoutingTable):  # type: ignore[misc]  # kademlia has no types
+    """Buckets of proven nodes. ``ping`` is told of the eldest of a bucket that has no room.
+
+    A node keeps its address until it fails to answer there, so nobody takes its place by
+    relaying its answers. With ``diverse`` one network cannot fill a bucket.
+    """
+
+    def __init__(
+        self,
+        own_id: bytes,
+        ping: Callable[[Peer], Awaitable[object]],
+        *,
+        bucket_size: int = 20,
+        diverse: bool = True,
+    ) -> None:
+        super().__init__(self, bucket_size, Node(own_id))
+        self._ping = ping
+        self._diverse = diverse
+        self._failures: Counter[bytes] = Counter()
+
+    async def call_ping(self, contact: Contact) -> None:
+        """See whether the eldest node of a full bucket is still there."""
+        await self._ping(contact.peer)
+
+    def __len__(self) -> int:
+        return sum(len(bucket) for bucket in self.buckets)
+
+    def peers(self) -> list[Peer]:
+        """Return every known node."""
+        return [node.peer for bucket in self.buckets for node in bucket.get_nodes()]
+
+    def knows(self, peer: Peer) -> bool:
+        """Tell whether a node is known at this address."""
+        held = self._held(peer.id)
+        return held is not None and held.peer.place == peer.place
+
+    def enter(self, peer: Peer) -> None:
+        """Take in a node that has just proven itself from its address."""
+        if peer.id == self.node.id:
+            return
+        held = self._held(peer.id)
+        if held is not None and held.peer.place != peer.place:
+            if not self._failures[peer.id]:
+                return
+            self.remove_contact(held)
+        contact = Contact(peer)
+        bucket = self.buckets[self.get_bucket_for(contact)]
+        if held is None and self._diverse and _crowded(bucket.get_nodes(), peer):
+            return
+        del self._failures[peer.id]
+        self.add_contact(contact)
+
+    def failed(self, peer: Peer) -> None:
+        """Note that a node did not answer; after some times it is forgotten."""
+        held = self._held(peer.id)
+        if held is None or held.peer.place != peer.place:
+            return
+        self._failures[peer.id] += 1
+        if self._failures[peer.id] >= MAX_FAILURES:
+            del self._failures[peer.id]
+            self.remove_contact(held)
+
+    def nearest(self, key: bytes, count: int, besides: Place | None = None) -> list[Peer]:
+        """Return the known nodes nearest to ``key``, exactly."""
+        peers = (peer for peer in self.peers() if peer.place != besides)
+        return heapq.nsmallest(count, peers, key=lambda peer: distance(peer.id, key))
+
+    def _held(self, node_id: bytes) -> Contact | None:
+        bucket = self.buckets[self.get_bucket_for(Node(node_id))]
+        found: Contact | None = bucket[node_id]
+        return found
+
+
+def distance(one: bytes, other: bytes) -> int:
+    """Return how far two ids or keys are apart."""
+    return int.from_bytes(one) ^ int.from_bytes(other)
+
+
+def take_diverse(peers: Iterable[Peer], count: int, *, diverse: bool) -> list[Peer]:
+    """Return the first ``count`` of ``peers``, few of each network."""
+    taken: list[Peer] = []
+    networks: Counter[str] = Counter()
+    for peer in peers:
+        name = network_of(peer.place)
+        if diverse and networks[name] >= OF_ONE_NETWORK:
+            continue
+        networks[name] += 1
+        taken.append(peer)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def _crowded(nodes: Iterable[Contact], peer: Peer) -> bool:
+    name = network_of(peer.place)
+    return sum(network_of(node.peer.place) == name for node in nodes) >= OF_ONE_NETWORK

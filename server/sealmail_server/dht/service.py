@@ -1,0 +1,197 @@
+"""The DHT beside a running server: joining, spreading, refreshing, expiring, remembering."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sealmail_net.dialing import DialSettings
+from sealmail_net.errors import NetworkError
+from sealmail_net.targets import resolve
+from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.keys import BlockKey
+from sealmail_server.dht.carrier import Carrier
+from sealmail_server.dht.datagrams import Place
+from sealmail_server.dht.desk import EntangledDesk, RememberRefusal
+from sealmail_server.dht.neighbourhood import DhtSettings
+from sealmail_server.dht.node import DhtNode
+from sealmail_server.dht.node_key import NodeKey
+from sealmail_store import BlockStore, StoreError
+from sealmail_verify import VerifierPool
+
+_log = logging.getLogger(__name__)
+
+_CONTACTS = "dht-contacts"
+_MOST_REMEMBERED = 60
+_RESOLVE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How often a node does what it does without being asked, in seconds."""
+
+    join: float = 15.0
+    refresh: float = 600.0
+    spread: float = 3600.0
+    retry: float = 30.0
+
+
+class DhtService:
+    """Opened by ``open``; ``run`` works until it is cancelled; ``close`` leaves the network."""
+
+    def __init__(
+        self,
+        store: BlockStore,
+        node: DhtNode,
+        clock: Callable[[], datetime],
+        remember_refusal: RememberRefusal,
+        bootstrap: tuple[ServerAddress, ...],
+        may_delete: Callable[[], bool],
+        rhythm: Rhythm,
+    ) -> None:
+        self.node = node
+        self.desk = EntangledDesk(node, store, clock, remember_refusal, self._posted)
+        self._store = store
+        self._bootstrap = bootstrap
+        self._may_delete = may_delete
+        self._rhythm = rhythm
+        self._unspread: set[BlockKey] = set()
+        self._woken = asyncio.Event()
+
+    @classmethod
+    def make(
+        cls,
+        key: NodeKey,
+        store: BlockStore,
+        verifier: VerifierPool,
+        clock: Callable[[], datetime],
+        settings: DhtSettings,
+        room: int,
+        remember_refusal: RememberRefusal,
+        bootstrap: tuple[ServerAddress, ...],
+        may_delete: Callable[[], bool],
+        rhythm: Rhythm | None = None,
+    ) -> "DhtService":
+        """Put the node of this server together."""
+        dialing = DialSettings(
+            allow_private_targets=settings.allow_private, connect_deadline=5.0, answer_deadline=8.0
+        )
+        node = DhtNode(store, verifier, clock, key, settings, room, Carrier(dialing))
+        return cls(store, node, clock, remember_refusal, bootstrap, may_delete, rhythm or Rhythm())
+
+    async def open(self, host: str, port: int) -> None:
+        """Open the port for datagrams: the one that TLS is on."""
+        await self.node.neighbourhood.open(host, port)
+
+    def close(self) -> None:
+        """Leave the network."""
+        self.node.neighbourhood.close()
+
+    async def run(self) -> None:
+        """Take part until cancelled; at the end the neighbours are remembered."""
+        self._unspread.update(await self.node.holdings.unspread())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._keep_joined())
+                group.create_task(self._publish())
+                group.create_task(self._spread_all())
+        finally:
+            with suppress(StoreError):
+                await asyncio.shield(self._remember())
+
+    async def status(self) -> dict[str, Any]:
+        """Return the health of this node, for the operator."""
+        neighbourhood = self.node.neighbourhood
+        count = await self.node.holdings.count()
+        seen_at = neighbourhood.endpoint.seen_at
+        return {
+            "node": neighbourhood.key.id.hex(),
+            "network": self.node.settings.network,
+            "neighbours": len(neighbourhood.neighbours),
+            "asked_by_others": neighbourhood.met_back,
+            "seen_at": str(seen_at) if seen_at else None,
+            "values": count.entries,
+            "bytes": count.bytes,
+            "not_spread": len(self._unspread),
+        }
+
+    def _posted(self, key: BlockKey) -> None:
+        self._unspread.add(key)
+        self._woken.set()
+
+    async def _keep_joined(self) -> None:
+        neighbourhood = self.node.neighbourhood
+        known = await self._remembered()
+        while True:
+            # Those of the list are asked again and again, so that a cut network finds together.
+            await neighbourhood.join((*await self._bootstrap_places(), *known))
+            if len(neighbourhood.neighbours):
+                self._woken.set()
+                await self._remember()
+                await asyncio.sleep(self._rhythm.refresh)
+                await neighbourhood.refresh()
+            else:
+                await asyncio.sleep(self._rhythm.join)
+
+    async def _publish(self) -> None:
+        """Spread what users have posted, until half of those nearest to it keep it."""
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            for key in tuple(self._unspread):
+                try:
+                    spread = await self.node.spread(key)
+                except StoreError as error:
+                    _log.error("a value could not be spread: %s", error)
+                    continue
+                except Exception:  # one value must not keep the others from being spread
+                    _log.exception("the value under %s could not be spread", key)
+                    continue
+                if spread.enough:
+                    self._unspread.discard(key)
+            if self._unspread:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), self._rhythm.retry)
+                self._woken.set()
+
+    async def _spread_all(self) -> None:
+        while True:
+            await asyncio.sleep(self._rhythm.spread)
+            try:
+                if self._may_delete():
+                    await self.node.holdings.expire()
+                await self.node.spread_all()
+            except StoreError as error:
+                _log.error("the values of the DHT could not be looked after: %s", error)
+
+    async def _bootstrap_places(self) -> list[Place]:
+        places = []
+        for address in self._bootstrap:
+            try:
+                allowed = await resolve(
+                    address,
+                    allow_private=self.node.settings.allow_private,
+                    deadline=_RESOLVE_SECONDS,
+                )
+            except NetworkError as error:
+                _log.warning("a first node of the DHT: %s", error)
+                continue
+            places += [Place(ip, address.port) for ip in allowed]
+        return places
+
+    async def _remembered(self) -> list[Place]:
+        text = await self._store.read(lambda view: view.setting(_CONTACTS))
+        try:
+            return [Place.of(host, port) for host, port in json.loads(text or "[]")]
+        except (TypeError, ValueError):
+            return []
+
+    async def _remember(self) -> None:
+        peers = self.node.neighbourhood.neighbours.peers()[:_MOST_REMEMBERED]
+        text = json.dumps([[str(peer.place.ip), peer.place.port] for peer in peers])
+        if peers:
+            await self._store.write(lambda view: view.put_setting(_CONTACTS, text))

@@ -1,0 +1,200 @@
+"""What the DHT takes: values that prove themselves to whoever is handed one.
+
+A claim travels with the key-announcement that signed it, so that every node can check it
+without asking anybody. All other blocks stand alone.
+"""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from sealmail_protocol.block_codec import parse_block, parse_text_block, serialise_block
+from sealmail_protocol.blocks import (
+    AddressClaim,
+    Block,
+    BlockType,
+    DataBlock,
+    KeyAnnouncement,
+    MessageAnnouncement,
+)
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.errors import InvalidBlock, Refusal
+from sealmail_protocol.fields import SIGNED_BEGIN, split_lines
+from sealmail_protocol.keys import BlockKey, KeyId, announcement_key
+from sealmail_protocol.merges import Standing, announcement_identity
+from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE
+from sealmail_protocol.signed_text import SignedText
+from sealmail_protocol.stamps import stamp_bits
+from sealmail_protocol.validity import check_stamp
+from sealmail_verify import BadSignature, VerifierPool
+
+# A revocation has to outlive every copy of the key that it ends.
+REVOCATION_AGE = timedelta(days=400)
+# A claim and the key-announcement it travels with; anything larger is refused unread.
+MAX_VALUE = sum(
+    BLOCK_POLICY[kind].dht_size for kind in (BlockType.KEY_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM)
+)
+
+_SEPARATOR = "NextClaim"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A block with all that is needed to check it; ``body`` is how it travels."""
+
+    key: BlockKey
+    block: Block = field(repr=False)
+    standing: Standing
+    identity: bytes
+    body: bytes = field(repr=False)
+    certificate: KeyAnnouncement | None = field(default=None, repr=False)
+
+    @property
+    def type(self) -> BlockType:
+        """Return the type of the block."""
+        return self.block.type
+
+    @property
+    def date(self) -> datetime:
+        """Return the Date of the block, which nobody can renew."""
+        return self.standing.date
+
+    @property
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the canonical form of the block."""
+        return self.standing.digest
+
+    def displaces(self, other: "Standing") -> bool:
+        """Return whether it stays where ``other`` has the same identity."""
+        if self.type is BlockType.MESSAGE_ANNOUNCEMENT:
+            return self.standing.outbids(other)
+        return self.standing.beats(other)
+
+
+class Examiner:
+    """Judges values by what they say alone: every node before it stores, every reader."""
+
+    def __init__(self, verifier: VerifierPool) -> None:
+        self._verifier = verifier
+
+    async def examine(self, key: BlockKey, body: bytes, now: datetime) -> Value:
+        """Return a value that holds, or raise ``InvalidBlock``; cheap checks come first."""
+        value = read_value(key, body, now)
+        return await self.verified(value, now)
+
+    async def verified(self, value: Value, now: datetime) -> Value:
+        """Verify the signatures of a value, if it has any; ``Undecided`` for want of room."""
+        block, certificate = value.block, value.certificate
+        if isinstance(block, AddressClaim):
+            if certificate is None:
+                raise InvalidBlock(Refusal.KEY, "a claim without its key-announcement")
+            await self._verify(block.signed, certificate, block.key_id)
+            if await self._verify(certificate.signed, certificate, block.key_id):
+                raise InvalidBlock(Refusal.KEY, "the key that claims the address is revoked")
+        if isinstance(block, KeyAnnouncement):
+            revoked = await self._verify(block.signed, block, KeyId(value.key.raw))
+            value = replace(value, standing=replace(value.standing, revoked=revoked))
+            check_age(value, now)
+        return value
+
+    async def _verify(
+        self, signed: SignedText, certificate: KeyAnnouncement, signer: KeyId
+    ) -> bool:
+        """Check one signature, and return whether the key is revoked."""
+        try:
+            found = await self._verifier.verify(
+                signed.message, certificate.signed.armored_key, signer
+            )
+        except BadSignature as error:
+            raise InvalidBlock(Refusal.SIGNATURE, error.reason) from None
+        return found.revoked
+
+
+def read_value(key: BlockKey, body: bytes, now: datetime) -> Value:
+    """Check all but signatures: form, size, key, date and stamp; raise ``InvalidBlock``."""
+    if len(body) > MAX_VALUE:
+        raise InvalidBlock(Refusal.SIZE, f"more than {MAX_VALUE} bytes")
+    block, certificate = _parse(body)
+    value = value_of(key, block, certificate)
+    _check(value, key, now)
+    if certificate is not None:
+        carried = value_of(announcement_key(_signer(block)), certificate)
+        _check(carried, carried.key, now)
+        check_age(carried, now)
+    if value.body != body:
+        raise InvalidBlock(Refusal.FORM, "not in its canonical form")
+    return value
+
+
+def value_of(key: BlockKey, block: Block, certificate: KeyAnnouncement | None = None) -> Value:
+    """Return a block as a value, unchecked."""
+    body = serialise_block(block)
+    if certificate is not None:
+        body += f"{_SEPARATOR}\r\n".encode() + serialise_block(certificate)
+    date = block.header.date if isinstance(block, DataBlock) else block.date
+    standing = Standing(date, block_digest(block), bits=stamp_bits(block))
+    return Value(key, block, standing, _identity(block), body, certificate)
+
+
+def is_alive(kind: BlockType, standing: Standing, now: datetime) -> bool:
+    """Tell whether a value is within the age of its type; revocations live longer."""
+    age = REVOCATION_AGE if standing.revoked else BLOCK_POLICY[kind].max_age
+    return now - standing.date < age
+
+
+def check_age(value: Value, now: datetime) -> None:
+    """Refuse what is older than its type may be, or dated ahead."""
+    if not is_alive(value.type, value.standing, now):
+        raise InvalidBlock(Refusal.DATE, "older than blocks of this type are kept")
+    if value.date - now > MAX_FUTURE:
+        raise InvalidBlock(Refusal.DATE, f"dated more than {MAX_FUTURE} ahead")
+
+
+def _check(value: Value, key: BlockKey, now: datetime) -> None:
+    policy, block = BLOCK_POLICY[value.type], value.block
+    if _counted(block) > policy.dht_size:
+        raise InvalidBlock(Refusal.SIZE, f"more than {policy.dht_size} bytes")
+    if block.own_key is not None and block.own_key != key:
+        raise InvalidBlock(Refusal.KEY, f"its content belongs under {block.own_key}")
+    bits, nonces = value.standing.bits, len(block.stamp.nonces)
+    check_stamp(bits, nonces, policy.dht_stamp)
+    if value.type is BlockType.KEY_ANNOUNCEMENT:
+        # Whether it is a revocation, which lives longer, only its signature tells.
+        value = replace(value, standing=replace(value.standing, revoked=True))
+    check_age(value, now)
+
+
+def _parse(body: bytes) -> tuple[Block, KeyAnnouncement | None]:
+    if not body.startswith(SIGNED_BEGIN.encode()):
+        return parse_block(body), None
+    first, *rest = body.split(f"\r\n{_SEPARATOR}\r\n".encode())
+    block = parse_text_block(split_lines(first))
+    if not rest and not isinstance(block, AddressClaim):
+        return block, None
+    if len(rest) != 1 or not isinstance(block, AddressClaim):
+        raise InvalidBlock(Refusal.FORM, "not one claim and its key-announcement")
+    certificate = parse_text_block(split_lines(rest[0]))
+    if not isinstance(certificate, KeyAnnouncement):
+        raise InvalidBlock(Refusal.FORM, "a claim without its key-announcement")
+    return block, certificate
+
+
+def _signer(block: Block) -> KeyId:
+    assert isinstance(block, AddressClaim)  # noqa: S101 - only claims travel with a certificate
+    return block.key_id
+
+
+def _counted(block: Block) -> int:
+    """Return the size that the policy table bounds: of data its bytes, else the whole."""
+    return len(block.data) if isinstance(block, DataBlock) else len(serialise_block(block))
+
+
+def _identity(block: Block) -> bytes:
+    match block:
+        case AddressClaim():
+            return block.key_id.raw
+        case MessageAnnouncement():
+            stamped, token = announcement_identity(block)
+            return hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
+        case _:
+            return b""

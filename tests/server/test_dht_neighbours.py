@@ -1,0 +1,87 @@
+"""The routing table: who gets in, who stays, and how few of one network."""
+
+import asyncio
+import secrets
+
+from sealmail_server.dht.datagrams import Peer, Place
+from sealmail_server.dht.neighbours import (
+    MAX_FAILURES,
+    OF_ONE_NETWORK,
+    Neighbours,
+    distance,
+    network_of,
+    take_diverse,
+)
+
+
+async def nobody(_: Peer) -> None:
+    """Stand for a PING that nobody answers."""
+
+
+def peer(host: str, port: int = 8081) -> Peer:
+    """Return a node with a new id."""
+    return Peer(secrets.token_bytes(20), Place.of(host, port))
+
+
+def test_one_network_cannot_fill_a_bucket() -> None:
+    """Two of a /24 or a /48 enter each bucket, whatever others there are."""
+
+    async def scenario() -> None:
+        table = Neighbours(bytes(20), nobody)
+        for number in range(200):
+            table.enter(peer(f"198.51.100.{number}"))
+            table.enter(peer(f"2001:db8:1:{number:x}::1"))
+        assert len(table) <= 2 * OF_ONE_NETWORK * len(table.buckets)
+        for number in range(100):
+            table.enter(peer(f"198.{number}.100.1"))
+        networks = {network_of(each.place) for each in table.peers()}
+        assert len(networks) > 20
+
+    asyncio.run(scenario())
+
+
+def test_the_nearest_are_exactly_the_nearest() -> None:
+    """Over all buckets, without the one who asks."""
+
+    async def scenario() -> None:
+        table = Neighbours(secrets.token_bytes(20), nobody, diverse=False)
+        for number in range(300):
+            table.enter(peer("127.0.0.1", number + 1))
+        key, known = secrets.token_bytes(20), table.peers()
+        ordered = sorted(known, key=lambda each: distance(each.id, key))
+        assert table.nearest(key, 20) == ordered[:20]
+        assert table.nearest(key, 20, besides=ordered[0].place) == ordered[1:21]
+
+    asyncio.run(scenario())
+
+
+def test_a_node_keeps_its_address_until_it_fails_there() -> None:
+    """So whoever relays its answers does not get its place; silence ends it."""
+
+    async def scenario() -> None:
+        table = Neighbours(bytes(20), nobody)
+        first = peer("198.51.100.1")
+        second = Peer(first.id, Place.of("203.0.113.1", 8081))
+        table.enter(first)
+        table.enter(second)
+        assert table.knows(first)
+        table.failed(first)
+        table.enter(second)
+        assert table.knows(second)
+        for _ in range(MAX_FAILURES):
+            assert table.knows(second)
+            table.failed(second)
+        assert len(table) == 0
+        own = Peer(bytes(20), Place.of("198.51.100.2", 8081))
+        table.enter(own)
+        assert len(table) == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_shortlist_takes_few_of_each_network() -> None:
+    """In the order they come."""
+    crowd = [peer(f"198.51.100.{number}") for number in range(9)]
+    others = [peer(f"198.51.{number}.1") for number in range(9)]
+    assert take_diverse([*crowd, *others], 5, diverse=True) == [*crowd[:2], *others[:3]]
+    assert take_diverse(crowd, 5, diverse=False) == crowd[:5]

@@ -1,0 +1,337 @@
+"""The DHT among many nodes in one process over real UDP: loss, lies, cuts and limits."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.server.dht_network import (
+    SETTINGS,
+    Liar,
+    Network,
+    acknowledgment,
+    data,
+    ids_near,
+    mail,
+    network,
+)
+
+from sealmail_pow import Difficulty
+from sealmail_protocol.keys import BlockKey, KeyId
+from sealmail_server.dht import holdings
+from sealmail_server.dht.datagrams import (
+    MAX_ANSWER,
+    Ask,
+    Outcome,
+    Place,
+    Request,
+    decode_nearest,
+    encode_request,
+    network_id,
+    store_content,
+)
+from sealmail_server.dht.endpoint import Endpoint
+from sealmail_server.dht.node import DhtNode
+from sealmail_server.dht.node_key import NodeKey
+from sealmail_server.dht.values import read_value
+from sealmail_server.sources import Allowance, Rate
+
+RECIPIENT = KeyId(bytes(range(20)))
+
+
+def play(directory: Path, count: int, scenario: Callable[[Network], Awaitable[None]]) -> None:
+    """Play ``scenario`` in a network of so many honest nodes."""
+
+    async def run() -> None:
+        async with network(directory, count) as net:
+            await scenario(net)
+
+    asyncio.run(run())
+
+
+async def publish(node: DhtNode, key: BlockKey, body: bytes) -> None:
+    """Have a node keep and spread a value, as STORE ENTANGLED does."""
+    await node.take(key, body, "a user", ours=True)
+    assert (await node.spread(key)).enough
+
+
+async def holders(net: Network, key: BlockKey) -> int:
+    """Return how many nodes keep something under a key."""
+    return sum([bool(await node.holdings.under(key)) for node in net.nodes])
+
+
+async def finds(node: DhtNode, key: BlockKey, *bodies: bytes) -> bool:
+    """Tell whether a node finds exactly these values."""
+    return {value.body for value in await node.find(key)} == set(bodies)
+
+
+def test_a_value_is_kept_by_those_nearest_and_survives_the_loss_of_half(tmp_path: Path) -> None:
+    """Of twenty nodes ten leave without a word; each of the rest finds it."""
+
+    async def scenario(net: Network) -> None:
+        key, body = acknowledgment(1, net.time)
+        await publish(net.nodes[3], key, body)
+        assert SETTINGS.replicas <= await holders(net, key) <= SETTINGS.replicas + 1
+        for node in net.nodes[:10]:
+            node.neighbourhood.close()
+        found = await asyncio.gather(*(finds(node, key, body) for node in net.nodes[10:]))
+        assert all(found)
+
+    play(tmp_path, 20, scenario)
+
+
+def test_with_a_third_of_the_nodes_lying_honest_readers_get_the_truth(tmp_path: Path) -> None:
+    """Liars answer with forgeries, name each other and nodes that do not exist."""
+
+    async def scenario(net: Network) -> None:
+        liars = [await net.add(kind=Liar) for _ in range(10)]
+        for liar in liars:
+            assert isinstance(liar, Liar)
+            liar.friends = [net.peer(each) for each in liars]
+        honest = net.nodes[:20]
+        key, body = acknowledgment(2, net.time)
+        await publish(honest[4], key, body)
+        found = await asyncio.gather(*(finds(node, key, body) for node in honest[::4]))
+        assert all(found)
+
+    play(tmp_path, 20, scenario)
+
+
+def test_ten_liars_nearest_to_a_key_hide_nothing(tmp_path: Path) -> None:
+    """Ids are minted next to the key; the honest ones further out are still asked."""
+
+    async def scenario(net: Network) -> None:
+        key, body = acknowledgment(3, net.time)
+        settings = replace(SETTINGS, replicas=20)
+        for _ in range(20):
+            await net.add(settings=settings)
+        honest = list(net.nodes)
+        liars = [await net.add(each, settings=settings, kind=Liar) for each in ids_near(key, 10)]
+        for liar in liars:
+            assert isinstance(liar, Liar)
+            liar.friends = [net.peer(each) for each in liars]
+        await publish(honest[4], key, body)
+        found = await asyncio.gather(*(finds(node, key, body) for node in honest[::4]))
+        assert all(found)
+
+    play(tmp_path, 0, scenario)
+
+
+def test_the_parts_of_a_cut_network_unite_their_sets(tmp_path: Path) -> None:
+    """Two networks that never met hold mail for one mailbox; one introduction unites them."""
+
+    async def scenario(net: Network) -> None:
+        bodies = [mail(number, RECIPIENT, net.time)[1] for number in range(4)]
+        key = mail(0, RECIPIENT, net.time)[0]
+        first = list(net.nodes)
+        net.nodes = []
+        await net.grow(8)
+        second = list(net.nodes)
+        for number, body in enumerate(bodies):
+            await publish((first, second)[number % 2][number], key, body)
+        assert await finds(first[5], key, bodies[0], bodies[2])
+        assert await finds(second[5], key, bodies[1], bodies[3])
+        await first[0].neighbourhood.join([net.place(second[0])])
+        for node in (*first, *second):
+            await node.neighbourhood.refresh()
+        for node in (*first, *second):
+            await node.spread_all()
+        for node in (first[1], first[7], second[1], second[7]):
+            assert await finds(node, key, *bodies)
+
+    play(tmp_path, 8, scenario)
+
+
+def test_all_nodes_stop_and_start_and_keep_their_values(tmp_path: Path) -> None:
+    """What is kept is on disk, and so is who the node is."""
+    keys: list[NodeKey] = []
+    placed: list[tuple[BlockKey, bytes]] = []
+
+    async def before(net: Network) -> None:
+        keys.extend(node.neighbourhood.key for node in net.nodes)
+        placed.append(acknowledgment(4, net.time))
+        await publish(net.nodes[2], *placed[0])
+
+    async def after(net: Network) -> None:
+        for key in keys:
+            await net.add(key)
+        for node in net.nodes:
+            assert await finds(node, *placed[0])
+
+    play(tmp_path, 10, before)
+    play(tmp_path, 0, after)
+
+
+def test_a_hostile_peer_gets_nothing_bad_into_any_node(tmp_path: Path) -> None:
+    """Forged, old, ahead of time, under another key, under-priced, over-sized and cut values."""
+
+    async def scenario(net: Network) -> None:
+        good_key, good = acknowledgment(5, net.time)
+        bad = [
+            (good_key, good[:-3] + b"0\r\n"),
+            (good_key, good.replace(b"Date: 2", b"Date: 3")),
+            (BlockKey(bytes(20)), good),
+            acknowledgment(6, net.time - timedelta(days=11)),
+            acknowledgment(7, net.time + timedelta(days=2)),
+            acknowledgment(8, net.time, Difficulty(12, 2)),
+            (good_key, good[:-10]),
+            (good_key, b"\xff" * 300),
+            (good_key, good + b"Padding: x\r\n"),
+            data(b"x" * 300, net.time, Difficulty(10, 2)),
+        ]
+        hostile = Hostile()
+        await hostile.endpoint.open("127.0.0.1", 0)
+        for node in net.nodes:
+            token = await hostile.token_of(net.place(node), good_key)
+            for key, body in bad:
+                assert await hostile.store(net.place(node), key, body, token) != Outcome.TAKEN
+            # The same value holds where it belongs: it is the content that was refused.
+            without = bytes(len(token))
+            assert await hostile.store(net.place(node), good_key, good, without) != Outcome.TAKEN
+            assert not await node.holdings.under(good_key)
+            taken = await hostile.store(net.place(node), good_key, good, token)
+            assert taken == Outcome.TAKEN
+            for key in {each for each, _ in bad} - {good_key}:
+                assert not await node.holdings.under(key)
+        hostile.endpoint.close()
+
+    play(tmp_path, 5, scenario)
+
+
+def test_a_date_is_never_renewed_by_spreading(tmp_path: Path) -> None:
+    """Spread on its last day, a value is gone from every node on the next."""
+
+    async def scenario(net: Network) -> None:
+        key, body = acknowledgment(9, net.time)
+        await publish(net.nodes[0], key, body)
+        net.time += timedelta(days=9, hours=23)
+        for node in net.nodes:
+            await node.spread(key)
+        assert await finds(net.nodes[4], key, body)
+        net.time += timedelta(hours=2)
+        assert await finds(net.nodes[4], key)
+        for node in net.nodes:
+            await node.holdings.expire()
+            assert (await node.holdings.count()).entries == 0
+
+    play(tmp_path, 6, scenario)
+
+
+def test_an_answer_counts_only_from_the_address_that_was_asked(tmp_path: Path) -> None:
+    """Neither another node's answer nor one to another question is taken."""
+
+    async def scenario(net: Network) -> None:
+        asking, asked, other = net.nodes
+        wrong = replace(net.peer(asked), place=net.place(other))
+        assert await asking.neighbourhood.endpoint.ask_peer(wrong, Ask.PING) is None
+        assert await asking.neighbourhood.endpoint.ask_peer(net.peer(asked), Ask.PING) is not None
+
+    play(tmp_path, 3, scenario)
+
+
+def test_other_networks_and_noise_are_not_answered(tmp_path: Path) -> None:
+    """And nobody is sent more than three times what he sent, a PING to him included."""
+
+    async def scenario(net: Network) -> None:
+        node = net.nodes[0]
+        watcher = Watcher()
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: watcher, remote_addr=("127.0.0.1", net.place(node).port)
+        )
+        known = network_id(SETTINGS.network)
+        for request in (
+            encode_request(network_id("another"), Request(Ask.PING, bytes(16))),
+            encode_request(known, Request(Ask.NEAREST, bytes(16)))[:200],
+            encode_request(known, Request(Ask.NEAREST, bytes(16))) + b"\0" * 1000,
+            known + b"\x01" + b"\xff" * 60,
+            b"",
+        ):
+            transport.sendto(request)
+        await asyncio.sleep(0.2)
+        assert watcher.seen == 0
+        request = encode_request(known, Request(Ask.NEAREST, bytes(16)))
+        transport.sendto(request)
+        await asyncio.sleep(0.5)
+        assert 0 < watcher.seen <= 3 * len(request)
+        assert watcher.seen > MAX_ANSWER // 10
+        transport.close()
+
+    play(tmp_path, 8, scenario)
+
+
+def test_a_source_that_asks_too_much_is_not_answered(tmp_path: Path) -> None:
+    """Beyond its burst; a moment later it is again."""
+
+    async def scenario(net: Network) -> None:
+        limited = replace(SETTINGS, requests_per_second=2, burst_seconds=5)
+        node = await net.add(settings=limited)
+        hostile = Hostile()
+        await hostile.endpoint.open("127.0.0.1", 0)
+        asking = (hostile.endpoint.ask(net.place(node), Ask.PING) for _ in range(30))
+        answers = await asyncio.gather(*asking)
+        assert 10 <= sum(answer is not None for answer in answers) <= 14
+        hostile.endpoint.close()
+
+    play(tmp_path, 0, scenario)
+
+
+@pytest.mark.parametrize("more", [2, 6])
+def test_a_full_mailbox_keeps_the_best_stamps(tmp_path: Path, more: int) -> None:
+    """Whoever paid less makes room, then whoever has the higher digest."""
+
+    async def scenario(net: Network) -> None:
+        node = net.nodes[0]
+        most = {**holdings.MOST_UNDER_KEY}
+        key = mail(0, RECIPIENT, net.time)[0]
+        offered = []
+        holdings.MOST_UNDER_KEY.update(dict.fromkeys(most, 4))
+        try:
+            for number in range(4 + more):
+                body = mail(number, RECIPIENT, net.time)[1]
+                try:
+                    offered.append(await node.take(key, body, f"source {number}"))
+                except holdings.NoRoom:
+                    offered.append(read_value(key, body, net.time))
+        finally:
+            holdings.MOST_UNDER_KEY.update(most)
+        best = sorted(offered, key=lambda each: (-each.standing.bits, each.digest))[:4]
+        kept = {row.digest for row in await node.holdings.under(key)}
+        assert kept == {each.digest for each in best}
+
+    play(tmp_path, 1, scenario)
+
+
+class Hostile:
+    """A stranger with a socket, who is no node."""
+
+    def __init__(self) -> None:
+        self.endpoint = Endpoint(
+            NodeKey.make(), network_id(SETTINGS.network), self._nothing, Allowance(Rate(1, 1))
+        )
+
+    async def token_of(self, place: Place, key: BlockKey) -> bytes:
+        """Ask as a node does before it may store."""
+        answer = await self.endpoint.ask(place, Ask.NEAREST, key.raw)
+        assert answer is not None
+        return decode_nearest(answer.content)[0]
+
+    async def store(self, place: Place, key: BlockKey, body: bytes, token: bytes) -> int:
+        """Offer a value, and return what became of it."""
+        content = store_content(token, body)
+        answer = await self.endpoint.ask(place, Ask.STORE, key.raw, content)
+        return answer.content[0] if answer else 0
+
+    async def _nothing(self, request: Request, place: Place) -> bytes | None:
+        return None
+
+
+class Watcher(asyncio.DatagramProtocol):
+    """Counts what comes."""
+
+    seen = 0
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        """Count one datagram."""
+        self.seen += len(data)
