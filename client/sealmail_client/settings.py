@@ -206,7 +206,7 @@ def _name_the_ways_out(rows: dict[str, Any]) -> None:
 
 
 def _name_who_delivers(rows: dict[str, Any]) -> None:
-    """Lead from a version where this program alone delivered to one with a choice."""
+    """Lead from version 4, where this program alone delivered, to 5."""
     rows["send"], rows["acknowledge"] = Delivery.DIRECT, Delivery.PROXY
 
 

@@ -20,9 +20,13 @@ TARGETS = [
     "bench",
     "bench-pow",
     "bench-server",
+    "bench-pair",
     "bench-client",
+    "bench-spark",
     "lock",
     "dist",
+    "dist-spark",
+    "screenshots",
     "clean",
 ]
 
