@@ -32,7 +32,7 @@ from sealmail_server.outgoing.office import SortingOffice
 from sealmail_server.partner_desk import PartnerDesk
 from sealmail_server.partnership import Mode
 from sealmail_server.replication import Replication
-from sealmail_server.session import Services
+from sealmail_server.services import Services
 from sealmail_server.setting_rules import Listen
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity, pin_of
