@@ -294,6 +294,9 @@ class Session:
     async def _queue(self, command: commands.AskQueue) -> None:
         owner = self.visitor.userid or ""
         rows = await self._services.office.desk.told(owner, command.since)
+        size = sum(map(len, rows))
+        if size > FREE_BODY and not self._share.take(size):
+            raise Crowded(self.visitor.source)
         await self._answer(Listing(rows))
 
     async def _get_proxy(self, command: commands.GetProxy) -> None:
