@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from tests.server.dht_network import data, network
 
-from sealmail_server.config import BadConfig, Config
+from sealmail_server.config import Config
 from sealmail_server.dht.holdings import PART_OF_ONE_SOURCE, NoRoom
 from sealmail_server.dht.neighbours import distance
+from sealmail_server.setting_rules import BadConfig
 
 ROOM = 64 * 1024
 SIZE = 3000

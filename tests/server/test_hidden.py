@@ -21,8 +21,9 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import DnsTxt
 from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.replies import Word
-from sealmail_server.config import ONION_KEY_NAME, BadConfig, Config
+from sealmail_server.config import ONION_KEY_NAME, Config
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
+from sealmail_server.setting_rules import BadConfig
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
 HOST = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
