@@ -36,7 +36,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-long check bench bench-pow bench-server bench-pair bench-client bench-spark screenshots lock dist dist-spark clean run-needs test-needs
+.PHONY: help run demo test test-long check bench bench-pow bench-server bench-pair bench-client bench-dht bench-spark screenshots lock dist dist-spark clean run-needs test-needs
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -79,6 +79,9 @@ bench-client: test-needs $(STAMPS)/test ## measure sealing, sending and fetching
 
 bench-spark: test-needs $(STAMPS)/test ## measure the audits with one and two cores against plain processes
 	@$(BIN)/python bench/bench_spark.py
+
+bench-dht: test-needs $(STAMPS)/test ## measure look-ups in the DHT by the number of nodes
+	@$(BIN)/python bench/bench_dht.py
 
 lock: $(STAMPS)/uv ## pin what pyproject.toml asks for; LOCK_OPTIONS=--upgrade takes newer versions
 	$(COMPILE) pyproject.toml $(TEST_EXTRAS:%=--extra %) --group test --output-file requirements/test.txt

@@ -10,6 +10,7 @@ from sealmail_client.headers import address_in
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.key_sources import (
     DNS_PREFIX,
+    DhtSource,
     DomainSource,
     KeySearch,
     KeySource,
@@ -51,14 +52,13 @@ class Addressing:
         """Ask for the keys that claim ``address``: ``servers``, else home group and its domain."""
         address = normal_address(address)
         sources = self._named(servers) or self._at_large(address)
-        sightings = await self._sightings(address, KeySearch(sources))
-        return union(sightings)
+        return union(await self._sought(address, sources, at_large=not servers))
 
     async def find_by_id(
         self, key_id: KeyId, servers: Sequence[ServerAddress] = ()
     ) -> FoundKey | None:
         """Ask each of ``servers``, else the home group, for the announcement of ``key_id``."""
-        sources = self._named(servers) or [self._home()]
+        sources = self._named(servers) or [self._home(), *self._in_dht()]
         return await self._announced(key_id, KeySearch(sources))
 
     async def addressee(self, address: str, servers: Sequence[ServerAddress] = ()) -> Addressee:
@@ -73,7 +73,7 @@ class Addressing:
             if not sources:
                 sources = self._at_large(address)
                 sources += map(self._at, book.transports_naming(address))
-            await self._sightings(address, KeySearch(sources))
+            await self._sought(address, sources, at_large=not servers)
         key_id = self._chosen(address)
         held = book.announcement(key_id)
         if held is None or self._stale(held):
@@ -88,7 +88,7 @@ class Addressing:
         """Return the owner of a key that the user names himself, whatever address it claims."""
         held = self._desk.correspondents.announcement(key_id)
         if held is None or self._stale(held):
-            search = KeySearch(self._sources(held, "", servers))
+            search = KeySearch([*self._sources(held, "", servers), *self._in_dht()])
             try:
                 await self._announced(key_id, search, renew=True)
             except NetworkError as error:
@@ -99,8 +99,9 @@ class Addressing:
     async def refresh(self, key_id: KeyId) -> None:
         """Fetch the announcement of a key again, whatever its age; what is held may stay."""
         held = self._desk.correspondents.announcement(key_id)
+        sources = [*self._sources(held, "", ()), *self._in_dht()]
         try:
-            await self._announced(key_id, KeySearch(self._sources(held, "", ())), renew=True)
+            await self._announced(key_id, KeySearch(sources), renew=True)
         except NetworkError as error:
             self.doubts.append(str(error))
 
@@ -120,7 +121,8 @@ class Addressing:
         try:
             sightings = await self._sightings(address, KeySearch(sources), renewing=key_id)
             if all(key_id not in _ids(sighting) for sighting in sightings):
-                await self._announced(key_id, KeySearch(sources), renew=True)
+                by_id = KeySearch([*sources, *self._in_dht()])
+                await self._announced(key_id, by_id, renew=True)
                 self._judge_silence(address, key_id, seen_at, sightings)
         except NetworkError as error:
             self._go_on_with(held, error)
@@ -169,6 +171,24 @@ class Addressing:
         self.doubts.append(str(error))
 
     # Asking, and taking note.
+
+    async def _sought(
+        self, address: str, sources: Sequence[KeySource], *, at_large: bool
+    ) -> tuple[Sighting, ...]:
+        """Ask for claims; in the DHT only if nobody else has one.
+
+        Anybody can claim an address there: such a rival must not stop mail to a known one.
+        """
+        further = self._in_dht() if at_large else []
+        try:
+            sightings = await self._sightings(address, KeySearch(sources))
+        except NetworkError:
+            if not further:
+                raise
+            sightings = ()
+        if any(one.keys for one in sightings) or not further:
+            return sightings
+        return await self._sightings(address, KeySearch(further))
 
     async def _sightings(
         self, address: str, search: KeySearch, renewing: KeyId | None = None
@@ -232,9 +252,18 @@ class Addressing:
     def _home(self) -> KeySource:
         return self._at(self._desk.settings.transport)
 
+    def _in_dht(self) -> list[KeySource]:
+        """Return the DHT, if the user wants it."""
+        desk = self._desk
+        if not desk.settings.dht:
+            return []
+        return [DhtSource(desk.servers.at_home, desk.verifier, desk.clock)]
+
     def _at(self, transport: Transport) -> KeySource:
         """Return who asks a group: we, or the home server if that is to deliver our mail too."""
         desk = self._desk
+        if transport.entangled:
+            return DhtSource(desk.servers.at_home, desk.verifier, desk.clock)
         if desk.settings.send is Delivery.DIRECT or transport == desk.settings.transport:
             return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
         return ProxiedSource(transport, desk.servers.at_home, desk.verifier, desk.clock)

@@ -1,6 +1,6 @@
 """Where keys are sought: one interface for every kind of place, and a search over several.
 
-A server is a source, and a domain that names servers in DNS. Whatever comes later (the DHT) is
+A server is a source, and a domain that names servers in DNS, and the DHT. Whatever comes later is
 one more class with a name and two questions; nothing else has to know.
 """
 
@@ -12,10 +12,10 @@ from typing import Protocol
 
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
-from sealmail_client.posting import Peer
+from sealmail_client.posting import DHT_VALUE, Peer
 from sealmail_net.errors import NetworkError, NoServerReached, Unavailable
 from sealmail_protocol.addresses import ServerAddress, Transport
-from sealmail_protocol.commands import GetProxy
+from sealmail_protocol.commands import GetEntangled, GetProxy
 from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_verify import Verifier
 
@@ -137,6 +137,52 @@ class ProxiedSource:
         if not library.serves:
             raise Unavailable(peer.server.address, "it does not ask others for its users")
         return KeyLookup(library, self.verifier, self.clock())
+
+
+@dataclass(frozen=True, slots=True)
+class ByDht:
+    """A library behind the home server, which looks keys and claims up in the DHT for us."""
+
+    home: Peer
+
+    async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
+        """Return what is found; ``Unavailable`` if the home server takes no part."""
+        if DHT_VALUE not in self.home.capabilities:
+            raise Unavailable(self.home.server.address, "it takes no part in the DHT")
+        return await self.home.server.fetch(GetEntangled(key, since))
+
+
+@dataclass(frozen=True, slots=True)
+class DhtSource:
+    """The DHT, asked through the home server."""
+
+    at_home: Callable[[Callable[[Peer], Awaitable[Answer]]], Awaitable[Answer]]
+    verifier: Verifier
+    clock: Callable[[], datetime]
+
+    @property
+    def name(self) -> str:
+        """The transport that means the DHT."""
+        return str(Transport())
+
+    async def by_address(self, address: str) -> Answer:
+        """Look up the claims, and the key of each."""
+
+        async def errand(peer: Peer) -> Answer:
+            lookup = KeyLookup(ByDht(peer), self.verifier, self.clock())
+            return Answer(await lookup.by_address(address), tuple(lookup.doubts))
+
+        return await self.at_home(errand)
+
+    async def by_key_id(self, key_id: KeyId) -> Answer:
+        """Look up an announcement."""
+
+        async def errand(peer: Peer) -> Answer:
+            lookup = KeyLookup(ByDht(peer), self.verifier, self.clock())
+            found = await lookup.by_key_id(key_id)
+            return Answer((found,) if found is not None else (), tuple(lookup.doubts))
+
+        return await self.at_home(errand)
 
 
 @dataclass(frozen=True, slots=True)

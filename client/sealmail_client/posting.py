@@ -8,11 +8,13 @@ from sealmail_net.remote_server import Chunk, RemoteServer
 from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import DataHeader, TextBlock
 from sealmail_protocol.canonical import block_digest, data_digest
+from sealmail_protocol.commands import StoreEntangled
 from sealmail_protocol.dates import parse_date
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted, Pending, Refused, Word, demand_of
 
 VERDICT = "VERDICT"
+DHT_VALUE = "DHT-VALUE"
 TIME = "TIME"
 # A server whose clock is further away than this is wrong, or lies.
 _CLOCK_TRUST = timedelta(days=1)
@@ -48,6 +50,13 @@ class Peer:
     async def post(self, key: BlockKey, block: TextBlock) -> Outcome:
         """Store a block of text; taken means ACCEPTED where verdicts are given, else DONE."""
         word = await self.server.store(key, block.lines)
+        return await self._outcome(word, block_digest(block))
+
+    async def post_entangled(self, key: BlockKey, block: TextBlock) -> Outcome:
+        """Hand a block of text to the DHT, by a server that takes part in it."""
+        if DHT_VALUE not in self.capabilities:
+            return NotTaken("the server takes no part in the DHT")
+        word = await self.server.post(StoreEntangled(key), block.lines)
         return await self._outcome(word, block_digest(block))
 
     async def post_data(

@@ -46,7 +46,7 @@ async def publish_everywhere(desk: Desk) -> tuple[str, ...]:
 
 
 async def _post_further(desk: Desk) -> tuple[str, ...]:
-    """Post what we hold to the old and the Pub server, if they miss it; return why one did not."""
+    """Post what we hold to the old and the Pub server and the DHT, where it is missing."""
     doubts = []
     for place in desk.settings.places:
         if place is Place.HOME or not desk.own_blocks.unposted(place):
@@ -56,4 +56,9 @@ async def _post_further(desk: Desk) -> tuple[str, ...]:
                 await desk.publisher.post(peer, place)
         except _NO_REASON_TO_STOP as error:
             doubts.append(f"the {place} server: {error}")
+    if desk.settings.dht and desk.own_blocks.unposted(Place.DHT):
+        try:
+            await desk.servers.at_home(lambda peer: desk.publisher.post(peer, Place.DHT))
+        except _NO_REASON_TO_STOP as error:
+            doubts.append(f"the DHT: {error}")
     return tuple(doubts)

@@ -32,6 +32,7 @@ class Place(StrEnum):
     HOME = "home"
     OLD = "old"  # where he lived before: correspondents may still look there
     PUB = "pub"  # where his domain's DNS points, if he does not live there
+    DHT = "dht"  # no server at all: the table that many keep, reached through the home server
 
 
 def auth_file_name(place: Place) -> str:
@@ -85,6 +86,7 @@ class Settings:
     connecting: Connecting = DIRECTLY
     send: Delivery = Delivery.DIRECT
     acknowledge: Delivery = Delivery.PROXY  # where the home server does that
+    dht: bool = False  # key and claim are published there, and those of others sought
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
@@ -135,6 +137,7 @@ class Settings:
             **self.connecting.rows(),
             "send": json.dumps(self.send),
             "acknowledge": json.dumps(self.acknowledge),
+            "dht": json.dumps(self.dht),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
 
@@ -166,6 +169,7 @@ class Settings:
                 connecting=Connecting.from_rows(rows),
                 send=_choice(rows, "send", Delivery),
                 acknowledge=_choice(rows, "acknowledge", Delivery),
+                dht=_switch(rows, "dht"),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
@@ -202,8 +206,13 @@ def _name_the_ways_out(rows: dict[str, Any]) -> None:
 
 
 def _name_who_delivers(rows: dict[str, Any]) -> None:
-    """Lead from a version where this program alone delivered to one with a choice."""
+    """Lead from version 4, where this program alone delivered, to 5."""
     rows["send"], rows["acknowledge"] = Delivery.DIRECT, Delivery.PROXY
+
+
+def _name_the_dht(rows: dict[str, Any]) -> None:
+    """Lead from a version that knew no DHT to one that is told to use it."""
+    rows["dht"] = False
 
 
 # Step n leads from version n to n + 1.
@@ -212,6 +221,7 @@ _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_pace_and_cover,
     _name_the_ways_out,
     _name_who_delivers,
+    _name_the_dht,
 )
 SETTINGS_VERSION = len(_STEPS) + 1
 

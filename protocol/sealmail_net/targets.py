@@ -3,6 +3,8 @@
 import asyncio
 import ipaddress
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from sealmail_net.errors import ForbiddenTarget, NoWay, Unreachable
 from sealmail_protocol.addresses import Network, ServerAddress
@@ -13,6 +15,9 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 MAX_ADDRESSES = 4
 # Behind NAT64 every IPv4 address has a name in here; what counts is the one inside.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# A name server that says nothing holds a thread for half a minute, whatever our deadline: these
+# threads, since the few that all other work shares would soon stand still.
+_LOOKING_UP = ThreadPoolExecutor(96, thread_name_prefix="names")
 _PROXIED = {Network.TOR: "Tor", Network.I2P: "I2P"}
 
 
@@ -51,11 +56,16 @@ async def resolve(
 
 async def _look_up(address: ServerAddress, deadline: float) -> tuple[IpAddress, ...]:
     loop = asyncio.get_running_loop()
+    ask = partial(
+        socket.getaddrinfo,
+        address.host,
+        address.port,
+        type=socket.SOCK_STREAM,
+        proto=socket.IPPROTO_TCP,
+    )
     try:
         async with asyncio.timeout(deadline):
-            rows = await loop.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-            )
+            rows = await loop.run_in_executor(_LOOKING_UP, ask)
     except TimeoutError:
         raise Unreachable(address, "its name could not be looked up in time") from None
     except (OSError, UnicodeError) as error:

@@ -31,9 +31,12 @@ from sealmail_protocol.replies import (
 
 # Another protocol's client, driven here by an attacker's page, shows itself by nonsense.
 MAX_INVALID = 3
-# CAPABILITIES, QUEUE and the like: lines, and bytes of them.
+# QUEUE and the like, asked of servers that have an account of ours: lines, and bytes of them.
 MAX_LISTING = 100_000
 MAX_LISTING_SIZE = 16 * 1024 * 1024
+# CAPABILITIES are asked of strangers' servers too, of many at a time.
+MAX_CAPABILITIES = 256
+MAX_CAPABILITIES_SIZE = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,9 @@ class ClientConversation(_Side[ClientEvent]):
         text = as_line(line.decode(errors="replace"))
         kind = self._expected[0]
         if kind is _listing:
-            return self._listing_line(text)
+            return self._listing_line(text, MAX_LISTING, MAX_LISTING_SIZE)
+        if kind is _short_listing:
+            return self._listing_line(text, MAX_CAPABILITIES, MAX_CAPABILITIES_SIZE)
         if kind is _block and text not in REFUSALS:
             return self._first_block_line(line)
         try:
@@ -260,7 +265,7 @@ class ClientConversation(_Side[ClientEvent]):
             self._body = body
         return event
 
-    def _listing_line(self, text: str) -> Listing | Word | None:
+    def _listing_line(self, text: str, most: int, size: int) -> Listing | Word | None:
         if self._listing is None and text in REFUSALS:
             self._expected.popleft()
             return Word(text)
@@ -270,10 +275,8 @@ class ClientConversation(_Side[ClientEvent]):
             self._listing, self._listed = None, 0
             return Listing(tuple(lines))
         self._listed += len(text)
-        if len(lines) >= MAX_LISTING or self._listed > MAX_LISTING_SIZE:
-            raise ProtocolError(
-                f"a listing beyond {MAX_LISTING} lines or {MAX_LISTING_SIZE} bytes"
-            )
+        if len(lines) >= most or self._listed > size:
+            raise ProtocolError(f"a listing beyond {most} lines or {size} bytes")
         lines.append(text)
         return None
 
@@ -334,6 +337,11 @@ def _listing(text: str) -> Word:
     return Word(text)
 
 
+def _short_listing(text: str) -> Word:
+    """Stand for few lines up to ``EndBlock``, since anybody may be asked for them."""
+    return Word(text)
+
+
 # Every other command is answered DONE or a refusal.
 _ANSWERS: dict[type[Command], _Answer] = {
     commands.StartTls: _proceed,
@@ -345,8 +353,8 @@ _ANSWERS: dict[type[Command], _Answer] = {
     commands.GetDhtValue: _block,
     commands.Ping: _pong,
     commands.AskVerdict: _verdict,
-    commands.Capabilities: _listing,
-    commands.SelfTest: _listing,
+    commands.Capabilities: _short_listing,
+    commands.SelfTest: _short_listing,
     commands.DnsTxt: _listing,
     commands.GenLogin: _listing,
     commands.AskQueue: _listing,

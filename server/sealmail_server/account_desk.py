@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sealmail_server import accounts
 from sealmail_server.accounts import AccountState, new_auth_key
-from sealmail_server.partnership import Partnership, is_shared
+from sealmail_server.partnership import Partnership, has_role, is_shared
 from sealmail_server.visitor import Visitor
 from sealmail_store import Account, BlockStore, StoreError, WriteView
 from sealmail_verify import Undecided
@@ -113,10 +113,14 @@ class AccountDesk:
             return tuple(removed)
 
         removed = await self._store.write(disable_all)
-        for account in removed:
-            self._end_logins(account.auth_key_hash)
+        self.end_logins(account.auth_key_hash for account in removed)
         await self._told(removed)
         return removed
+
+    def end_logins(self, auth_key_hashes: Iterable[bytes]) -> None:
+        """End the sessions that were opened with auth keys that serve no more."""
+        for auth_key_hash in auth_key_hashes:
+            self._end_logins(auth_key_hash)
 
     async def judge_all_waiting(self) -> None:
         """Judge what waits for accounts that came while no server was running."""
@@ -142,6 +146,9 @@ class AccountDesk:
             _log.warning("the partner sent an account for %s, which is not taken", record.userid)
             return
         before = await self._store.read(lambda view: view.account(record.auth_key_hash))
+        if before is not None and has_role(before):
+            _log.warning("the partner sent an account by the auth key of a role: it is not taken")
+            return
         changed = await self._store.write(lambda view: accounts.merge_account(view, record))
         if not changed:
             return

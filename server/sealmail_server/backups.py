@@ -10,9 +10,9 @@ from sealmail_server.config import (
     HIDDEN_KEY_NAME,
     ONION_KEY_NAME,
     STORE_NAME,
-    BadConfig,
     Config,
 )
+from sealmail_server.setting_rules import BadConfig
 from sealmail_store import (
     BlockStore,
     make_directory_durably,

@@ -195,9 +195,13 @@ async def _listing(
         raise BadAnswer(remote.address, f"{reply} to PARTNER LIST")
     try:
         lines = [line.split(" ") for line in reply.lines]
-        return [(BlockKey.from_hex(key), bytes.fromhex(digest)) for key, digest in lines]
+        listed = [(BlockKey.from_hex(key), bytes.fromhex(digest)) for key, digest in lines]
     except ValueError as error:
         raise BadAnswer(remote.address, f"no line of a PARTNER LIST ({error})") from error
+    # Who goes backwards would never let the comparison come to its end.
+    if any(key.raw < first.raw for key, _ in listed):
+        raise BadAnswer(remote.address, f"a PARTNER LIST from {first} with a key before that")
+    return listed
 
 
 def _after(key: BlockKey) -> BlockKey | None:

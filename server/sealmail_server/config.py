@@ -1,7 +1,6 @@
 """The server's settings: one frozen value read from ``config.toml``, every default in it."""
 
 import difflib
-import ipaddress
 import re
 import tomllib
 from collections.abc import Callable
@@ -14,9 +13,11 @@ from typing import Any, TypeVar
 from sealmail_net.ways import ProxyPolicy
 from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.blocks import BlockType
+from sealmail_server import setting_rules as rules
 from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.partnership import Partner
+from sealmail_server.setting_rules import BadConfig, Listen
 from sealmail_store import write_durably
 
 T = TypeVar("T")
@@ -37,170 +38,6 @@ _QUEUE = QueueLimits()
 # Every limit but the ages is a setting of the same name.
 _BOUNDS = tuple(each.name for each in fields(Limits) if each.name != "max_age")
 
-_LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:]+)):([0-9]{1,5})")
-_HOST_NAME = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.:_-]{0,252})")
-
-
-class BadConfig(Exception):
-    """The configuration cannot be used; the message names the line to change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Where the server listens; port 0 lets the system choose."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Listen":
-        """Read ``HOST:PORT``; an IPv6 address stands in brackets."""
-        match = _LISTEN.fullmatch(text)
-        if not match or int(match[3]) > 65_535:
-            raise BadConfig(f"{text!r} is not HOST:PORT or [IPV6]:PORT")
-        return cls(match[1] or match[2], int(match[3]))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def check_host_name(name: str) -> str:
-    """Return ``name``; ``BadConfig`` if no host can be called that."""
-    if not _HOST_NAME.fullmatch(name):
-        raise BadConfig(f"{name!r} is not a host name")
-    return name
-
-
-def _at_least(least: int) -> Callable[[Any], None]:
-    def check(value: int) -> None:
-        if value < least:
-            raise BadConfig(f"must be at least {least}")
-
-    return check
-
-
-def _between(least: int, most: int) -> Callable[[Any], None]:
-    def check(value: int) -> None:
-        if not least <= value <= most:
-            raise BadConfig(f"must be from {least} to {most}")
-
-    return check
-
-
-def _address(value: str) -> None:
-    Listen.parse(value)
-
-
-def _address_or_off(value: str) -> None:
-    if value:
-        Listen.parse(value)
-
-
-def _host_names(value: tuple[str, ...]) -> None:
-    if not value:
-        raise BadConfig("must name at least one host")
-    for name in value:
-        check_host_name(name)
-
-
-def _servers(value: tuple[str, ...]) -> None:
-    for name in value:
-        try:
-            ServerAddress.parse(name)
-        except ValueError as error:
-            raise BadConfig(f"{name!r}: {error}") from None
-
-
-def _path(value: str) -> None:
-    if not value or "\0" in value:
-        raise BadConfig("must be the path of a file")
-
-
-def _domain(value: str) -> None:
-    if value:
-        check_host_name(value)
-
-
-def _server_or_none(value: str) -> None:
-    if value:
-        try:
-            ServerAddress.parse(value)
-        except ValueError as error:
-            raise BadConfig(str(error)) from None
-
-
-def _pattern_or_none(pattern: str, what: str) -> Callable[[Any], None]:
-    def check(value: str) -> None:
-        if value and not re.fullmatch(pattern, value):
-            raise BadConfig(f"must be {what}")
-
-    return check
-
-
-def _one_of(*words: str) -> Callable[[Any], None]:
-    def check(value: str) -> None:
-        if value not in words:
-            raise BadConfig(f"must be {' or '.join(map(repr, words))}")
-
-    return check
-
-
-def _ip_or_none(value: str) -> None:
-    try:
-        ipaddress.ip_address(value or "::")
-    except ValueError:
-        raise BadConfig(f"{value!r} is not an IP address") from None
-
-
-def _ip_and_port(value: str) -> None:
-    _at_ip(value)
-
-
-def _at_ip(value: str) -> ServerAddress | None:
-    """Read IP:PORT; a name would have to be looked up first."""
-    if not value:
-        return None
-    try:
-        address = ServerAddress.parse(value)
-    except ValueError as error:
-        raise BadConfig(str(error)) from None
-    if address.literal is None:
-        raise BadConfig(f"{value!r} must be an IP address and a port")
-    return address
-
-
-def _network(value: str) -> None:
-    try:
-        Network(value)
-    except ValueError:
-        raise BadConfig("must be direct, tor or i2p") from None
-
-
-def _loopback_or_off(value: str) -> None:
-    if not value:
-        return
-    try:
-        on_loopback = ipaddress.ip_address(Listen.parse(value).host).is_loopback
-    except ValueError:
-        on_loopback = False
-    if not on_loopback:
-        raise BadConfig("must be an address of loopback: whoever connects here is taken for Tor")
-
-
-def _hidden_hosts(value: tuple[str, ...]) -> None:
-    for host in value:
-        try:
-            address = ServerAddress.parse(f"{host}:1")
-        except ValueError as error:
-            raise BadConfig(str(error)) from None
-        if address.network is Network.DIRECT or address.host != host:
-            raise BadConfig(f"{host!r} is no .onion or .i2p host in small letters")
-
-
-def _control_or_off(value: str) -> None:
-    if not value.startswith("/"):
-        _ip_and_port(value)
-
 
 def _setting(
     default: T, about: str, check: Callable[[Any], None] | None = None, *, secret: bool = False
@@ -217,23 +54,23 @@ class Config:
     listen: str = _setting(
         DEFAULT_LISTEN,
         "Where to listen: HOST:PORT, IPv6 addresses in brackets. [::] takes IPv4 too.",
-        _address,
+        rules.address,
     )
     names: tuple[str, ...] = _setting(
         ("localhost",),
         "The host names of this server. The first is the one that users and DNS are told.",
-        _host_names,
+        rules.host_names,
     )
     domain: str = _setting(
         "",
         "The domain of the users' addresses, for the DNS line and invitations.\n"
         "Empty means: the first of names.",
-        _domain,
+        rules.domain,
     )
     direct_tls_listen: str = _setting(
         "",
         "A second address where TLS begins at once, without STARTTLS. Empty means: none.",
-        _address_or_off,
+        rules.address_or_off,
     )
     require_tls: bool = _setting(
         True,
@@ -243,9 +80,9 @@ class Config:
         CERTIFICATE_NAME,
         "The TLS certificate (PEM, with its chain) and its key; relative to this directory.\n"
         "New files are taken up at the next connection, or at once by SIGHUP.",
-        _path,
+        rules.path,
     )
-    private_key: str = _setting(KEY_NAME, "", _path)
+    private_key: str = _setting(KEY_NAME, "", rules.path)
     permit_dns_txt: bool = _setting(
         True,
         "Whether clients may look up TXT records through this server, which keeps their own\n"
@@ -254,72 +91,74 @@ class Config:
     dns_server: str = _setting(
         "",
         "The resolver to ask, IP:PORT. Empty means: those of the system.",
-        _ip_and_port,
+        rules.ip_and_port,
     )
     tor_proxy: str = _setting(
         "",
         "The SOCKS proxies, IP:PORT, by which this server reaches others in Tor and I2P.",
-        _ip_and_port,
+        rules.ip_and_port,
     )
-    i2p_proxy: str = _setting("", "", _ip_and_port)
+    i2p_proxy: str = _setting("", "", rules.ip_and_port)
     use_exit_node: bool = _setting(
         False, "With true, public servers are reached through Tor too, by its exit nodes."
     )
     preferred_connection: str = _setting(
         "direct",
         "Which address of a server is tried first where it has several: direct, tor or i2p.",
-        _network,
+        rules.network,
     )
     hidden_listen: str = _setting(
         "",
         "Where Tor or I2P on this machine forward connections to: an address of loopback and a\n"
         "port that nobody else uses. Empty means: none.",
-        _loopback_or_off,
+        rules.loopback_or_off,
     )
     hidden_names: tuple[str, ...] = _setting(
         (),
         "The .onion and .b32.i2p hosts that forward to it, but for one that tor_control makes.",
-        _hidden_hosts,
+        rules.hidden_hosts,
     )
     hidden_port: int = _setting(
-        8081, "The port of these hosts, as others are told it.", _between(1, 65_535)
+        8081, "The port of these hosts, as others are told it.", rules.between(1, 65_535)
     )
     tor_control: str = _setting(
         "",
         "Tor's control port, IP:PORT or the path of its socket. With it this server makes an\n"
         "onion service of its own, and publishes it again when tor was restarted.",
-        _control_or_off,
+        rules.control_or_off,
     )
     covert: bool = _setting(
         False,
         "With true, this server is reached through Tor or I2P only and reaches others only so.",
     )
     max_hidden_connections: int = _setting(
-        200, "Connections by hidden_listen, which count for themselves.", _at_least(1)
+        200, "Connections by hidden_listen, which count for themselves.", rules.at_least(1)
     )
     max_connections: int = _setting(
-        1000, "Connections beyond these numbers are answered BUSY.", _at_least(1)
+        1000, "Connections beyond these numbers are answered BUSY.", rules.at_least(1)
     )
-    max_connections_per_source: int = _setting(100, "", _at_least(1))
+    max_connections_per_source: int = _setting(100, "", rules.at_least(1))
     idle_seconds: int = _setting(
-        60, "A connection on which nothing happens for this many seconds is closed.", _at_least(1)
+        60,
+        "A connection on which nothing happens for this many seconds is closed.",
+        rules.at_least(1),
     )
     stop_seconds: int = _setting(
-        10, "How long commands that are running may take when the server stops.", _at_least(0)
+        10, "How long commands that are running may take when the server stops.", rules.at_least(0)
     )
     stranger_requests_per_second: int = _setting(
         20,
         "How often one source may ask for a VERDICT, a SELFTEST and the like without login;\n"
         "ten times as many at once. Beyond it answers are delayed, then the connection closed.",
-        _at_least(1),
+        rules.at_least(1),
     )
     memory_bytes: int = _setting(
         256 * 1024**2,
         "Memory for large bodies and answers under way, in all and for one source. Beyond it\n"
         "they are answered FAILED; ordinary mail needs none of it.",
-        _at_least(1),
+        rules.at_least(1),
     )
-    memory_bytes_by_source: int = _setting(64 * 1024**2, "", _at_least(1))
+    memory_bytes_by_source: int = _setting(64 * 1024**2, "", rules.at_least(1))
     allow_private_targets: bool = _setting(
         False,
         "With true, mail may be delivered to servers in private networks and on this machine.",
@@ -330,100 +169,105 @@ class Config:
         "takes part shows its address to strangers; a covert server must not.",
     )
     dht_bootstrap: tuple[str, ...] = _setting(
-        (), "Servers that take part already, HOST:PORT; one that answers is enough.", _servers
+        (), "Servers that take part already, HOST:PORT; one that answers is enough.", rules.servers
     )
     dht_network: str = _setting(
-        "sealmail-dht-1", "Servers with another name here are another network.", _path
+        "sealmail-dht-1", "Servers with another name here are another network.", rules.path
     )
     dht_bytes: int = _setting(
         256 * 1024**2,
         "Room for what the DHT has this server keep; one source has a sixteenth of it.",
-        _at_least(1024**2),
+        rules.at_least(1024**2),
     )
     dht_requests_per_second: int = _setting(
         100,
         "How many datagrams one source may send; ten times as many at once. Others are dropped.",
-        _at_least(1),
+        rules.at_least(1),
     )
     takeover_seconds: int = _setting(
         300,
         "When the partner has been away for so long, what it has to deliver is delivered here.",
-        _at_least(1),
+        rules.at_least(1),
     )
     proxy_bytes: int = _setting(
         _QUEUE.bytes,
         "Room for blocks that wait to be delivered to other servers, in all and of one user.",
-        _at_least(1),
+        rules.at_least(1),
     )
-    proxy_bytes_by_user: int = _setting(_QUEUE.bytes_by_user, "", _at_least(1))
+    proxy_bytes_by_user: int = _setting(_QUEUE.bytes_by_user, "", rules.at_least(1))
     proxy_rows: int = _setting(
         _QUEUE.rows,
         "How many deliveries to other servers may wait, in all and of one user.",
-        _at_least(1),
+        rules.at_least(1),
     )
-    proxy_rows_by_user: int = _setting(_QUEUE.rows_by_user, "", _at_least(1))
+    proxy_rows_by_user: int = _setting(_QUEUE.rows_by_user, "", rules.at_least(1))
     quota_bytes: int = _setting(
-        _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", _at_least(1)
+        _LIMITS.quota_bytes, "How many bytes the mail of one user may take.", rules.at_least(1)
     )
     mailbox_bytes: int = _setting(
-        _LIMITS.mailbox_bytes, "How many bytes of announcements a mailbox holds.", _at_least(1)
+        _LIMITS.mailbox_bytes,
+        "How many bytes of announcements a mailbox holds.",
+        rules.at_least(1),
     )
     loose_bytes: int = _setting(
         _LIMITS.loose_bytes,
         "Room for data that no paid mail names (yet), in all and from one source.",
-        _at_least(1),
+        rules.at_least(1),
     )
-    loose_bytes_by_source: int = _setting(_LIMITS.loose_bytes_by_source, "", _at_least(1))
+    loose_bytes_by_source: int = _setting(_LIMITS.loose_bytes_by_source, "", rules.at_least(1))
     acknowledgment_bytes: int = _setting(
         _LIMITS.acknowledgment_bytes,
         "Room for acknowledgments, in all and from one source.",
-        _at_least(1),
+        rules.at_least(1),
     )
     acknowledgment_bytes_by_source: int = _setting(
-        _LIMITS.acknowledgment_bytes_by_source, "", _at_least(1)
+        _LIMITS.acknowledgment_bytes_by_source, "", rules.at_least(1)
     )
     waiting_bytes: int = _setting(
         _LIMITS.waiting_bytes,
         "Room for mail that waits for an account, a key or a price, in all and from one source.",
-        _at_least(1),
+        rules.at_least(1),
     )
-    waiting_bytes_by_source: int = _setting(_LIMITS.waiting_bytes_by_source, "", _at_least(1))
+    waiting_bytes_by_source: int = _setting(_LIMITS.waiting_bytes_by_source, "", rules.at_least(1))
     verdicts: int = _setting(
-        _LIMITS.verdicts, "How many verdicts are remembered.", _at_least(1000)
+        _LIMITS.verdicts, "How many verdicts are remembered.", rules.at_least(1000)
     )
     partner: str = _setting(
         "",
         "The second server of a pair, HOST:PORT; its replication auth key, and the pin of its\n"
         "public key. 'sealmaild pair' sets all three. Empty means: no partner.",
-        _server_or_none,
+        rules.server_or_none,
     )
     partner_auth_key: str = _setting(
-        "", "", _pattern_or_none("[0-9A-Za-z]{8,40}", "8 to 40 letters and digits"), secret=True
+        "",
+        "",
+        rules.pattern_or_none("[0-9A-Za-z]{8,40}", "8 to 40 letters and digits"),
+        secret=True,
     )
-    partner_pin: str = _setting("", "", _pattern_or_none("[0-9a-fA-F]{64}", "64 hex digits"))
+    partner_pin: str = _setting("", "", rules.pattern_or_none("[0-9a-fA-F]{64}", "64 hex digits"))
     replication: str = _setting(
         "async",
         'With "async" a STORE is answered after the commit here; with "both" after that of the\n'
         "partner too, or after 5 seconds without it.",
-        _one_of("async", "both"),
+        rules.one_of("async", "both"),
     )
     partner_queue_blocks: int = _setting(
         500_000,
         "How many blocks may wait for the partner; beyond it both are compared when it is back.",
-        _at_least(1),
+        rules.at_least(1),
     )
     outgoing_address: str = _setting(
-        "", "The own address to connect from. Empty means: the system chooses.", _ip_or_none
+        "", "The own address to connect from. Empty means: the system chooses.", rules.ip_or_none
     )
     max_age_days_key_announcement: int = _setting(
         31,
         "For how many days blocks of each type are kept; never longer than these defaults.",
-        _between(1, 31),
+        rules.between(1, 31),
     )
-    max_age_days_address_claim: int = _setting(10, "", _between(1, 10))
-    max_age_days_message_announcement: int = _setting(10, "", _between(1, 10))
-    max_age_days_acknowledgment: int = _setting(10, "", _between(1, 10))
-    max_age_days_data: int = _setting(10, "", _between(1, 10))
+    max_age_days_address_claim: int = _setting(10, "", rules.between(1, 10))
+    max_age_days_message_announcement: int = _setting(10, "", rules.between(1, 10))
+    max_age_days_acknowledgment: int = _setting(10, "", rules.between(1, 10))
+    max_age_days_data: int = _setting(10, "", rules.between(1, 10))
 
     @classmethod
     def load(cls, directory: Path) -> "Config":
@@ -488,14 +332,14 @@ class Config:
     @property
     def dns_address(self) -> ServerAddress | None:
         """Return the resolver to ask, ``None`` for those of the system."""
-        return _at_ip(self.dns_server)
+        return rules.at_ip(self.dns_server)
 
     @property
     def proxy_policy(self) -> ProxyPolicy:
         """Return which way leads from this server to others."""
         return ProxyPolicy(
-            _at_ip(self.tor_proxy),
-            _at_ip(self.i2p_proxy),
+            rules.at_ip(self.tor_proxy),
+            rules.at_ip(self.i2p_proxy),
             direct=not self.covert,
             use_exit_node=self.use_exit_node,
             preferred=Network(self.preferred_connection),

@@ -13,8 +13,9 @@ from cryptography import x509
 from sealmail_net.txt_resolver import LookupFailed, TxtSource
 from sealmail_protocol.dns_records import named_transports, record_name
 from sealmail_protocol.replies import Banner
-from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.config import Config
 from sealmail_server.operator import public_address
+from sealmail_server.setting_rules import BadConfig, Listen
 from sealmail_server.tls_identity import BadIdentity, TlsIdentity, pin_of, read_certificate
 
 _CONNECT_SECONDS = 5.0

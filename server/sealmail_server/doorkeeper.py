@@ -6,7 +6,8 @@ import resource
 from sealmail_net.link import PeerLink
 from sealmail_protocol.replies import Banner
 from sealmail_server.clock_guard import ClockState
-from sealmail_server.session import Services, Session
+from sealmail_server.services import Services
+from sealmail_server.session import Session
 from sealmail_server.sources import Presence, source_of
 from sealmail_server.visitor import ANONYMOUS, STRANGER
 

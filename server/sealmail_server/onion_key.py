@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from sealmail_server.config import BadConfig
+from sealmail_server.setting_rules import BadConfig
 from sealmail_store import make_directory_durably, write_durably
 
 _SEED_BYTES = 32

@@ -18,7 +18,7 @@ from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import SHORT_AUTH_KEY, AccountRefused, AccountState, new_auth_key
 from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
-from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.config import Config
 from sealmail_server.dht.service import DhtService
 from sealmail_server.hidden import hidden_face
 from sealmail_server.onion_service import OnionService
@@ -27,6 +27,7 @@ from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partner_desk import PairingFailed, PartnerDesk
 from sealmail_server.partnership import Partnership
 from sealmail_server.replication import Replication
+from sealmail_server.setting_rules import BadConfig, Listen
 from sealmail_server.tls_identity import BadIdentity, pin_of
 from sealmail_store import Account, BlockStore, StoreError
 

@@ -20,7 +20,7 @@ from sealmail_protocol.invitations import InvitedServer, PairingCode
 from sealmail_protocol.replies import Word
 from sealmail_server import accounts
 from sealmail_server.account_desk import AccountDesk
-from sealmail_server.accounts import AccountState, hash_auth_key, new_auth_key
+from sealmail_server.accounts import AccountRefused, AccountState, hash_auth_key, new_auth_key
 from sealmail_server.comparing import ask_partner_to_compare, list_names
 from sealmail_server.config import set_settings
 from sealmail_server.partner_lane import KeyRefused, call_on, is_original
@@ -92,11 +92,14 @@ class PartnerDesk:
     async def accept(self, command: PartnerPair, visitor: Visitor) -> bool:
         """Become the partner of who knows the secret that was offered; once."""
         secret = hash_auth_key(command.secret)
-        if visitor.account != secret or not await self._store.read(self._is_offered(secret)):
-            _log.warning("PARTNER PAIR without an offer")
-            return False
         partner = Partner(command.address, command.auth_key, command.pin)
-        await self._become_partner_of(partner)
+        try:
+            if visitor.account != secret:
+                raise PairingFailed("the secret is not that of the login")
+            await self._become_partner_of(partner, secret)
+        except (PairingFailed, AccountRefused) as error:
+            _log.warning("PARTNER PAIR without an offer: %s", error)
+            return False
         _log.warning("paired with %s", command.address)
         return True
 
@@ -107,13 +110,14 @@ class PartnerDesk:
         secret, until = new_auth_key(), self._clock() + OFFER_HOLDS
         now = self._clock()
 
-        def put(view: WriteView) -> None:
-            _withdraw(view, OFFER, now)
+        def put(view: WriteView) -> list[bytes]:
+            ended = _withdraw(view, OFFER, now)
             accounts.add_account(view, secret, REPLICATION, now)
             offered = hash_auth_key(secret).hex()
             view.put_setting(OFFER, f"{offered} {int(until.timestamp())}")
+            return ended
 
-        await self._store.write(put)
+        self._desk.end_logins(await self._store.write(put))
         return PairingCode(secret, InvitedServer(address, self._own_pin())).code()
 
     async def join(self, code: PairingCode, own_address: ServerAddress) -> None:
@@ -171,18 +175,24 @@ class PartnerDesk:
         finally:
             await remote.hang_up()
 
-    async def _become_partner_of(self, partner: Partner) -> None:
-        """Write everything down, then begin; what is here already will be compared."""
+    async def _become_partner_of(self, partner: Partner, secret: bytes | None = None) -> None:
+        """Write everything down, then begin; what is here already will be compared.
+
+        Who names the ``secret`` of an offer needs one that holds: it serves in the same unit of
+        work. Who was logged in by it, or as the former partner, is so no more.
+        """
         now, known_by = self._clock(), hash_auth_key(partner.auth_key)
 
-        def agree(view: WriteView) -> None:
-            _withdraw(view, OFFER, now)
-            _withdraw(view, _PAIR_ACCOUNT, now)
+        def agree(view: WriteView) -> list[bytes]:
+            if secret is not None and not _is_offered(view, secret, now):
+                raise PairingFailed("the secret is not, or no more, that of an offer")
+            ended = _withdraw(view, OFFER, now) + _withdraw(view, _PAIR_ACCOUNT, now)
             accounts.add_account(view, partner.auth_key, REPLICATION, now)
             view.put_setting(_PAIR_ACCOUNT, known_by.hex())
             ask_for_comparison(view)
+            return ended
 
-        await self._store.write(agree)
+        self._desk.end_logins(await self._store.write(agree))
         await asyncio.to_thread(
             set_settings,
             self._directory,
@@ -192,19 +202,16 @@ class PartnerDesk:
         )
         await self._replication.pair_with(partner)
 
-    def _is_offered(self, secret: bytes) -> Callable[[ReadView], bool]:
-        now = self._clock()
 
-        def look(view: ReadView) -> bool:
-            stale = is_stale_offer(view, secret, now)
-            return not stale and named_account(view, OFFER) == secret
-
-        return look
+def _is_offered(view: ReadView, secret: bytes, now: datetime) -> bool:
+    return named_account(view, OFFER) == secret and not is_stale_offer(view, secret, now)
 
 
-def _withdraw(view: WriteView, setting: str, now: datetime) -> None:
-    """Disable the auth key that a setting names, and forget the setting."""
+def _withdraw(view: WriteView, setting: str, now: datetime) -> list[bytes]:
+    """Disable the auth key that a setting names, forget the setting, and return the key's hash."""
     known_by = named_account(view, setting)
-    if known_by is not None:
-        accounts.disable_account(view, known_by, now)
-        view.remove_setting(setting)
+    if known_by is None:
+        return []
+    accounts.disable_account(view, known_by, now)
+    view.remove_setting(setting)
+    return [known_by]

@@ -172,7 +172,12 @@ class Partnership:
 
 def is_shared(account: Account) -> bool:
     """Tell whether the partner is to know of an account: not of roles, nor of what may lapse."""
-    return account.state != "provisional" and (account.userid or "").upper() not in _ROLES
+    return account.state != "provisional" and not has_role(account)
+
+
+def has_role(account: Account) -> bool:
+    """Tell whether an auth key is an administrator's, or one that servers log in with."""
+    return (account.userid or "").upper() in _ROLES
 
 
 def needs_resync(view: ReadView) -> bool:

@@ -179,6 +179,9 @@ class Replication(Partnership):
                 await self._serve(self.partner, careful=careful)
             except (NetworkError, ProtocolError, StoreError, OSError) as error:
                 self._note_away(str(error))
+            except Exception as error:  # whatever a partner sets off, it is called on again
+                _log.exception("the work for the partner broke")
+                self._note_away(f"an internal error ({type(error).__name__})")
             careful = self._feed.told == told
             if not careful or loop.time() - began >= _GOOD_SECONDS:
                 pause = FIRST_PAUSE

@@ -17,7 +17,7 @@ from sealmail_net.txt_resolver import TxtResolver
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
-from sealmail_server.config import STORE_NAME, Config, Listen
+from sealmail_server.config import STORE_NAME, Config
 from sealmail_server.dht.node_key import NodeKey, remembered_key
 from sealmail_server.dht.service import DhtService
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
@@ -32,7 +32,8 @@ from sealmail_server.outgoing.office import SortingOffice
 from sealmail_server.partner_desk import PartnerDesk
 from sealmail_server.partnership import Mode
 from sealmail_server.replication import Replication
-from sealmail_server.session import Services
+from sealmail_server.services import Services
+from sealmail_server.setting_rules import Listen
 from sealmail_server.sources import Allowance, Presence, Rate
 from sealmail_server.tls_identity import TlsIdentity, pin_of
 from sealmail_store import BlockStore, StoreError

@@ -2,49 +2,33 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from sealmail_net.link import PeerLink
 from sealmail_net.txt_resolver import LookupFailed
 from sealmail_protocol import commands
 from sealmail_protocol.bodies import (
-    BODY_ENDS,
     FREE_BODY,
-    CrowdedBody,
-    DataChunk,
-    DataEnded,
-    DataStarted,
-    OversizedBody,
-    TextBody,
 )
 from sealmail_protocol.commands import BodyCommand, Command
 from sealmail_protocol.conversation import Closed, Invalid
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.dns_records import txt_lines
-from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.policy import RATE_LIMITED
 from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
-from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import AccountRefused
-from sealmail_server.clock_guard import ClockGuard, ClockState
+from sealmail_server.body_reading import BodyReader, DataReceiver, Lines
+from sealmail_server.clock_guard import ClockState
 from sealmail_server.dht.desk import EntangledDesk
-from sealmail_server.intake import Intake
-from sealmail_server.limits import Limits
-from sealmail_server.lookups import Lookups
-from sealmail_server.memory import Crowded, MemoryBudget
+from sealmail_server.memory import Crowded
 from sealmail_server.outgoing.accepting import NotServed
 from sealmail_server.outgoing.fetching import NotFetched
-from sealmail_server.outgoing.office import SortingOffice
-from sealmail_server.partner_desk import PartnerDesk
 from sealmail_server.reading import block_slices, find_block, whole_answer
-from sealmail_server.sources import Allowance
-from sealmail_server.tls_identity import TlsIdentity
+from sealmail_server.services import Services
 from sealmail_server.visitor import ANONYMOUS, Visitor
-from sealmail_store import BlockStore, DamagedData, DataGone, StoredEntry, StoreError
+from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError
 from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
@@ -53,45 +37,6 @@ _log = logging.getLogger(__name__)
 LOGIN_PAUSE = 0.25
 # A source that would have to wait longer than this is sent away instead.
 MAX_DELAY = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What sessions share; ``stop`` ends the server."""
-
-    store: BlockStore
-    intake: Intake
-    office: SortingOffice
-    desk: AccountDesk
-    partner: PartnerDesk
-    identity: TlsIdentity
-    limits: Limits
-    guard: ClockGuard
-    requests: Allowance
-    failed_logins: Allowance
-    lookups: Lookups | None  # none: DNS TXT is switched off
-    lookup_requests: Allowance
-    memory: MemoryBudget
-    clock: Callable[[], datetime]
-    stop: Callable[[], None]
-    steady_clock: Callable[[], float] = field(default=time.monotonic)
-    dht: EntangledDesk | None = None  # none: the DHT is switched off
-
-
-Lines = tuple[bytes, ...]
-
-
-class DataReceiver(Protocol):
-    """What takes the bytes of a data block, wherever it is to go."""
-
-    async def take(self, chunk: bytes) -> None:
-        """Take the next bytes."""
-
-    async def finish(self) -> Verdict:
-        """Decide, commit, and return the verdict."""
-
-    async def discard(self) -> None:
-        """Forget the bytes of a block that is not stored."""
 
 
 class _Overused(Exception):
@@ -106,6 +51,7 @@ class Session:
         self._link = link
         self._services = services
         self._share = link.conversation.room = services.memory.share(visitor.source)
+        self._bodies = BodyReader(link, visitor.source)
         self._open = True
         self._between_commands = False
 
@@ -161,13 +107,8 @@ class Session:
 
     async def _decline(self, command: Command) -> None:
         if isinstance(command, BodyCommand):
-            self._link.conversation.skip_body()
-            await self._pass_over_body()
+            await self._bodies.skip()
         await self._answer(Word.FAILED)
-
-    async def _pass_over_body(self) -> None:
-        while not isinstance(await self._link.next_event(), (*BODY_ENDS, Closed)):
-            pass
 
     async def _wait_for_turn(self, command: type[Command]) -> None:
         """Delay a stranger who repeats himself."""
@@ -318,7 +259,7 @@ class Session:
 
     async def _store(self, command: commands.StoreServer) -> None:
         intake, key, visitor = self._services.intake, command.key, self.visitor
-        verdict = await self._receive(
+        verdict = await self._bodies.read(
             command,
             lambda lines: intake.take_text(key, lines, visitor),
             lambda lines: intake.receive_data(key, lines, visitor),
@@ -344,7 +285,7 @@ class Session:
     ) -> None:
         """Read a body that is queued, or never served."""
         try:
-            verdict = await self._receive(command, take_text, receive_data)
+            verdict = await self._bodies.read(command, take_text, receive_data)
         except NotServed as error:
             _log.info("%s: %s", command, error)
             verdict = None
@@ -353,6 +294,9 @@ class Session:
     async def _queue(self, command: commands.AskQueue) -> None:
         owner = self.visitor.userid or ""
         rows = await self._services.office.desk.told(owner, command.since)
+        size = sum(map(len, rows))
+        if size > FREE_BODY and not self._share.take(size):
+            raise Crowded(self.visitor.source)
         await self._answer(Listing(rows))
 
     async def _get_proxy(self, command: commands.GetProxy) -> None:
@@ -390,7 +334,7 @@ class Session:
 
     async def _store_entangled(self, command: commands.StoreEntangled) -> None:
         desk, key, visitor = self._dht, command.key, self.visitor
-        await self._receive(
+        await self._bodies.read(
             command,
             lambda lines: desk.store_text(key, lines, visitor),
             lambda lines: desk.receive_data(key, lines, visitor),
@@ -399,7 +343,7 @@ class Session:
 
     async def _store_dht_value(self, command: commands.StoreDhtValue) -> None:
         desk, key, source = self._dht, command.key, self.visitor.source
-        verdict = await self._receive(
+        verdict = await self._bodies.read(
             command,
             lambda lines: desk.take_text(key, lines, source),
             lambda lines: desk.receive_value(key, lines, source),
@@ -414,7 +358,7 @@ class Session:
 
     async def _replicate(self, command: commands.Replicate) -> None:
         intake, key, poster = self._services.intake, command.key, command.userid
-        await self._receive(
+        await self._bodies.read(
             command,
             lambda lines: intake.replicate_text(key, lines, poster),
             lambda lines: intake.replicate_data(key, lines, poster),
@@ -449,53 +393,6 @@ class Session:
     async def _partner_pair(self, command: commands.PartnerPair) -> None:
         paired = await self._services.partner.accept(command, self.visitor)
         await self._answer(Word.DONE if paired else Word.FAILED)
-
-    async def _receive(
-        self,
-        command: Command,
-        take_text: Callable[[Lines], Awaitable[Verdict]],
-        receive_data: Callable[[Lines], DataReceiver],
-    ) -> Verdict | None:
-        """Read a body to its end, whatever becomes of it, and return the verdict if any."""
-        event = await self._link.next_event("a body")
-        match event:
-            case TextBody():
-                verdict = await take_text(event.lines)
-            case DataStarted():
-                verdict = await self._receive_data(receive_data, event.lines)
-            case OversizedBody():
-                _log.info("%s: a body of %d bytes is too large", command, event.size)
-                return None
-            case CrowdedBody():
-                raise Crowded(self.visitor.source)
-            case _:
-                raise ProtocolError("the connection ended where a body belongs")
-        _log.info("%s: %s", command, verdict)
-        return verdict
-
-    async def _receive_data(
-        self, receive_data: Callable[[Lines], DataReceiver], lines: Lines
-    ) -> Verdict:
-        try:
-            intake = receive_data(lines)
-        except NotServed:
-            await self._pass_over_body()
-            raise
-        try:
-            while not isinstance(event := await self._link.next_event(), DataEnded):
-                if not isinstance(event, DataChunk):
-                    raise ProtocolError("the connection ended inside a data block")
-                try:
-                    await intake.take(event.data)
-                except StoreError:
-                    await intake.discard()
-                    # The peer sends on: what is left is no commands.
-                    await self._pass_over_body()
-                    raise
-            return await intake.finish()
-        except BaseException:
-            await intake.discard()
-            raise
 
 
 Handler = Callable[[Session, Any], Awaitable[None]]

@@ -13,12 +13,10 @@ from sealmail_server.config import (
     CONFIG_NAME,
     KEY_NAME,
     STORE_NAME,
-    BadConfig,
     Config,
-    Listen,
-    check_host_name,
     config_text,
 )
+from sealmail_server.setting_rules import BadConfig, Listen, check_host_name
 from sealmail_server.tls_identity import make_tls_identity
 from sealmail_store import BlockStore, WriteView, make_directory_durably, write_durably
 

@@ -104,7 +104,7 @@ class TorControl:
         """Prove to know the cookie, once tor has: nobody else is to be told what a file holds."""
         try:
             cookie = await asyncio.to_thread(_read_cookie, path)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise ControlFailed(
                 f"the cookie of Tor's control port cannot be read ({error}): make the server's "
                 "user a member of tor's group, with CookieAuthFileGroupReadable 1"
@@ -130,7 +130,7 @@ class TorControl:
                 return await self._reply(name)
         except TimeoutError:
             raise ControlFailed(f"tor did not answer {name} in time") from None
-        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError) as error:
             raise ControlFailed(f"tor ended the connection at {name}: {error}") from error
 
     async def _reply(self, name: str) -> list[str]:

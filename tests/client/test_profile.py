@@ -11,10 +11,11 @@ from sealmail_client.desk import open_desk
 from sealmail_client.errors import HomeUnusable
 from sealmail_client.home_database import HomeDatabase, NewerDatabase
 from sealmail_client.profile import BadProfile, Home, NoProfile, ProfileInUse
-from sealmail_client.settings import AuthKey, Locked, Settings
+from sealmail_client.settings import SETTINGS_VERSION, AuthKey, Locked, Settings
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import Transport
 
+VERSION = f"version = {SETTINGS_VERSION}"
 SETTINGS = Settings(
     AMY,
     'Amy "the\tAlien" \\ Ä',
@@ -48,8 +49,8 @@ def test_settings_are_the_same_after_toml(home: Home) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        ("version = 4", "version = 5", "version 5"),
-        ("version = 4", "version = 4\ncolour = 1", "unknown setting colour"),
+        (VERSION, f"version = {SETTINGS_VERSION + 1}", f"version {SETTINGS_VERSION + 1}"),
+        (VERSION, f"{VERSION}\ncolour = 1", "unknown setting colour"),
         ('passphrase = "none"', "", "no setting passphrase"),
         ('passphrase = "none"', 'passphrase = "some"', "none of none, ask, agent"),
         ("private_targets = true", "private_targets = 0", "neither true nor false"),
@@ -57,7 +58,7 @@ def test_settings_are_the_same_after_toml(home: Home) -> None:
         ('address = "amy@a.example"', "address = 1", "not a text"),
         ('"bd,20,3"', '"bd,999,3"', "bits"),
         ("server=a.example:8081,[::1]:8082", "entangled", "server is needed"),
-        ("version = 4", "version = ", "value"),
+        (VERSION, "version = ", "value"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_by_name(

@@ -6,6 +6,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.bodies import TextBody
 from sealmail_protocol.commands import (
     AddLogin,
+    AskQueue,
     Capabilities,
     DnsTxt,
     GetServer,
@@ -19,6 +20,7 @@ from sealmail_protocol.commands import (
     StoreServer,
 )
 from sealmail_protocol.conversation import (
+    MAX_CAPABILITIES,
     MAX_LISTING,
     ClientConversation,
     Closed,
@@ -149,21 +151,25 @@ def test_a_line_has_a_limit(length: int) -> None:
         server.next_event()
 
 
-def test_a_listing_has_a_limit_in_lines() -> None:
-    """A server may not fill the memory of its client."""
+@pytest.mark.parametrize(
+    ("command", "most"), [(AskQueue(None), MAX_LISTING), (Capabilities(), MAX_CAPABILITIES)]
+)
+def test_a_listing_has_a_limit_in_lines(command: AskQueue | Capabilities, most: int) -> None:
+    """A server may not fill the memory of its client; one that anybody asks may say little."""
     client = greeted()
-    client.send(Capabilities())
-    client.receive_data(b"\r\n" * (MAX_LISTING + 1))
+    client.send(command)
+    client.receive_data(b"\r\n" * (most + 1))
     with pytest.raises(ProtocolError, match="listing"):
         client.next_event()
 
 
-def test_a_listing_has_a_limit_in_bytes() -> None:
+@pytest.mark.parametrize(("command", "lines"), [(AskQueue(None), 1048), (Capabilities(), 1)])
+def test_a_listing_has_a_limit_in_bytes(command: AskQueue | Capabilities, lines: int) -> None:
     """A few long lines are as bad as many short ones."""
     client = greeted()
-    client.send(Capabilities())
+    client.send(command)
     line = b"x" * 16_000 + b"\r\n"
-    for _ in range(1048):
+    for _ in range(lines):
         client.receive_data(line)
         assert client.next_event() is None
     client.receive_data(line)

@@ -152,7 +152,7 @@ def play(directory: Path, words: set[str]) -> None:
                 side.kill()
                 side.start()
         done |= write_for(sides, 0.5, "still apart")
-        assert not first.partner()["connected"] or "both" not in words
+        assert first.partner()["degraded"] or "both" not in words
         cut("delete")
         if "kill-after" in words:
             until(lambda: bool(first.partner()["connected"]), "the cut to heal", 90)

@@ -12,8 +12,9 @@ from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.replies import Banner
-from sealmail_server.config import Config, Listen
+from sealmail_server.config import Config
 from sealmail_server.service import Server, running_server
+from sealmail_server.setting_rules import Listen
 from sealmail_server.setting_up import FirstKeys, set_up
 
 LOCAL = DialSettings(allow_private_targets=True)

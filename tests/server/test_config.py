@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from sealmail_protocol.blocks import BlockType
-from sealmail_server.config import BadConfig, Config, Listen, config_text
+from sealmail_server.config import Config, config_text
 from sealmail_server.limits import Limits
+from sealmail_server.setting_rules import BadConfig, Listen
 
 
 def loaded(directory: Path, text: str) -> Config:

@@ -21,8 +21,9 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import DnsTxt
 from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.replies import Word
-from sealmail_server.config import ONION_KEY_NAME, BadConfig, Config
+from sealmail_server.config import ONION_KEY_NAME, Config
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
+from sealmail_server.setting_rules import BadConfig
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
 HOST = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
@@ -126,6 +127,32 @@ def test_a_port_that_does_not_know_the_cookie_learns_nothing(tmp_path: Path) -> 
     with pytest.raises(ControlFailed, match="does not know tor's cookie"):
         publish(fake)
     assert not any(line.startswith("AUTHENTICATE") for line in fake.told)
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"250 " + b"x" * 100_000,
+        b'250-AUTH METHODS=SAFECOOKIE COOKIEFILE="a\0b"\r\n250 OK\r\n',
+        b"250-\xff\r\n" * 1000,
+        b"",
+    ],
+)
+def test_what_is_not_tor_is_a_failure_like_any_other(greeting: bytes) -> None:
+    """Whatever listens there: the service is published again later, and the task goes on."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(greeting)
+        writer.close()
+
+    async def scenario() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            with pytest.raises(ControlFailed):
+                await TorControl.connect(ControlPort(f"127.0.0.1:{port}"))
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def test_a_password_opens_the_control_port() -> None:

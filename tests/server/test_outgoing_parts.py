@@ -1,6 +1,7 @@
 """The parts of the outgoing queue that need no server: routes, bags, schedule, answers."""
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -58,6 +59,24 @@ def test_pauses_grow_and_vary_by_a_fifth() -> None:
         pauses = {schedule.pause(failures).total_seconds() for _ in range(50)}
         assert len(pauses) > 40
         assert 0.8 * expected <= min(pauses) <= max(pauses) <= 1.2 * expected
+
+
+def test_a_row_whose_worker_broke_is_not_in_hand_for_ever() -> None:
+    """It may be taken again as it was; what was put back or settled meanwhile stays so."""
+    bag = Bag("A" * 40, TARGET)
+    bag.add(row(1))
+    assert bag.take(NOW) == row(1)
+    assert bag.take(NOW) is None
+    bag.release(1)
+    assert bag.take(NOW) == row(1)
+    later = replace(row(1), due=NOW + timedelta(hours=1))
+    bag.put_back(later)
+    bag.release(1)
+    assert bag.take(NOW) is None
+    assert bag.take(later.due) == later
+    bag.remove(1)
+    bag.release(1)
+    assert bag.take(later.due) is None
 
 
 def test_who_took_the_last_block_is_asked_first_and_who_is_down_not_at_all() -> None:

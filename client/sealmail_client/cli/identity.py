@@ -169,6 +169,11 @@ def remove(context: click.Context, address: str) -> None:
     "--pad/--no-pad", default=None, help="Fill mail up, so that its size tells less, or do not."
 )
 @click.option(
+    "--dht/--no-dht",
+    default=None,
+    help="Publish key and claim in the DHT by your home server, and seek others' there.",
+)
+@click.option(
     "--send",
     type=click.Choice([str(one) for one in Delivery]),
     help="Who delivers your mail: this program (direct), or your home server (proxy).",
@@ -196,6 +201,7 @@ def set_terms(
     throttle: int | None,
     delay: int | None,
     pad: bool | None,
+    dht: bool | None,
     send: str | None,
     acknowledge: str | None,
     **ways: Any,
@@ -228,6 +234,8 @@ def set_terms(
             "acknowledge": None if acknowledge is None else Delivery(acknowledge),
             "connecting": ways_out(ways, settings.connecting),
         }
+        if dht is not None:
+            settings = replace(settings, dht=dht)
         settings = _with_habits(settings, habits)
         if settings == desk.settings:
             raise click.UsageError("nothing to change: --price, --mailboxes, --server, ...")
@@ -294,6 +302,8 @@ def _tell_terms(settings: Settings) -> None:
         click.echo("your home server delivers your mail")
     if settings.acknowledge is Delivery.DIRECT:
         click.echo("acknowledgments go straight to the servers of senders")
+    if settings.dht:
+        click.echo("published in the DHT, where keys of others are sought too")
     if settings.pad_sizes:
         click.echo("mail is filled up to hide its size")
     tell_ways_out(settings.connecting)

@@ -13,11 +13,12 @@ import click
 
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard
-from sealmail_server.config import STORE_NAME, BadConfig, Config
+from sealmail_server.config import STORE_NAME, Config
 from sealmail_server.operator import Operator, OperatorError, Request
 from sealmail_server.operator_socket import ask_running_server
 from sealmail_server.partnership import Partnership
 from sealmail_server.service import utc_now
+from sealmail_server.setting_rules import BadConfig
 from sealmail_server.tls_identity import BadIdentity
 from sealmail_store import BlockStore, StoreError, StoreLocked
 

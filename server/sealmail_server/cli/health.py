@@ -10,7 +10,7 @@ import click
 
 from sealmail_net.txt_resolver import TxtResolver
 from sealmail_server.cli.common import Exit, ask, data_option, json_option, or_fail, print_json
-from sealmail_server.config import BadConfig, Config, Listen
+from sealmail_server.config import Config
 from sealmail_server.doctoring import (
     Finding,
     examine_directory,
@@ -20,6 +20,7 @@ from sealmail_server.doctoring import (
 )
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
+from sealmail_server.setting_rules import BadConfig, Listen
 
 
 @click.command()

@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from sealmail_server.cli.common import data_option, or_fail
-from sealmail_server.config import CONFIG_NAME, DEFAULT_LISTEN, BadConfig, Config, Listen
+from sealmail_server.config import CONFIG_NAME, DEFAULT_LISTEN, Config
 from sealmail_server.hidden import hidden_addresses
 from sealmail_server.operator import dns_line
 from sealmail_server.service import run_server, utc_now
+from sealmail_server.setting_rules import BadConfig, Listen
 from sealmail_server.setting_up import set_up
 
 # Where Debian's tor may keep the keys of services that torrc names.

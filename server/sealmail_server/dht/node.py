@@ -45,6 +45,8 @@ _MAX_PAGES = 300
 # Values fetched from one node for one look-up, and nodes dialled at a time by this one.
 _MAX_FETCHED = 300
 _DIALLED_AT_ONCE = 8
+# Look-ups for users at a time: a stranger's one question has some sixty nodes asked.
+_FOUND_AT_ONCE = 8
 _FETCH_SECONDS = 8.0
 # A look-up that takes longer gives what is here.
 _FIND_SECONDS = 45.0
@@ -86,6 +88,7 @@ class DhtNode:
         self._clock = clock
         self._carrier = carrier
         self._dialling = asyncio.Semaphore(_DIALLED_AT_ONCE)
+        self._finding = asyncio.Semaphore(_FOUND_AT_ONCE)
 
     # What others ask.
 
@@ -140,7 +143,7 @@ class DhtNode:
         """Return all values under ``key`` that can be found and hold; merged by the table."""
         values = [value async for value in self._held_here(key)]
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FIND_SECONDS):
+            async with asyncio.timeout(_FIND_SECONDS), self._finding:
                 found = await self.neighbourhood.walk(key.raw)
                 lists = await self._ask_holdings(key, found)
                 values += await self._fetch(key, lists, {value.digest for value in values})

@@ -131,7 +131,10 @@ class DhtService:
             await neighbourhood.join((*await self._bootstrap_places(), *known))
             if len(neighbourhood.neighbours):
                 self._woken.set()
-                await self._remember()
+                try:
+                    await self._remember()
+                except StoreError as error:
+                    _log.error("the neighbours could not be remembered: %s", error)
                 await asyncio.sleep(self._rhythm.refresh)
                 await neighbourhood.refresh()
             else:

@@ -50,6 +50,9 @@ MAX_AFTER = timedelta(days=3)
 # Servers new to us that one user may have us dial: a mail to some hundred strangers at once, and
 # as many an hour. More would make us a scanner of other people's hosts.
 _NEW_SERVERS = Rate(per_second=512 / 3600, burst=512)
+# Dead letters that one user may make of blocks that no server takes: they cost him nothing, and
+# each is kept for two weeks.
+_MALFORMED = Rate(per_second=1 / 10, burst=2000)
 
 
 class NotServed(Exception):
@@ -94,6 +97,7 @@ class Acceptance:
         self._clock = clock
         self._steady_clock = steady_clock
         self._new_servers = Allowance(_NEW_SERVERS)
+        self._malformed = Allowance(_MALFORMED)
 
     async def take_text(self, command: StoreProxy, lines: _Lines, owner: str) -> Verdict:
         """Queue a text block, or a bundle as one; its rows are durable on return."""
@@ -156,9 +160,13 @@ class Acceptance:
             self._postman.add(row)
 
     async def refuse(self, order: Order, kind: BlockType | None, error: InvalidBlock) -> Verdict:
-        """Make a block that no server may take a dead letter, if it says what it is."""
+        """Make a block that no server may take a dead letter, if it says what it is.
+
+        Raises ``NotServed`` if its user makes too many.
+        """
         digest = _digest(order, kind)
         if kind is not None:
+            self._charge_malformed(order)
             rows = [
                 QueueRow(
                     kind=QueueKind.PROXY,
@@ -219,6 +227,13 @@ class Acceptance:
             raise NotServed(f"{owner} names too many servers that we do not know")
         for _ in new:
             self._new_servers.charge(owner, moment)
+
+    def _charge_malformed(self, order: Order) -> None:
+        moment = self._steady_clock()
+        if self._malformed.wait(order.owner, moment) > 0:
+            raise NotServed(f"{order.owner} hands in too much that no server may take")
+        for _ in order.targets:
+            self._malformed.charge(order.owner, moment)
 
     def _check_room(self, view: WriteView, owner: str, size: int) -> None:
         own = source_space(PROXIED, owner)

@@ -93,6 +93,11 @@ class Bag:
             self._rows[row.number] = row
             self._place(row)
 
+    def release(self, number: int) -> None:
+        """Put a row back as it is, if it is still in hand."""
+        if number in self._in_hand:
+            self.put_back(self._rows[number])
+
     def put_behind(self, row: Waiting, names: Collection[BlockKey]) -> bool:
         """Put a row back until data that it names has gone; ``False`` if none is here."""
         if not any(key in self._data for key in names):

@@ -86,6 +86,7 @@ class Carrier:
     async def work(self, bag: Bag) -> None:
         """Deliver rows of a bag until none is due, or nobody can be reached."""
         hand = _Connection()
+        row: Waiting | None = None
         try:
             while not (bag.stalled or hand.unwanted):
                 row = await self._next(bag, hand)
@@ -93,6 +94,8 @@ class Carrier:
                     break
                 await self._serve(bag, row, hand)
         except BaseException:
+            if row is not None:
+                bag.release(row.number)
             await hand.drop()
             raise
         await hand.close()

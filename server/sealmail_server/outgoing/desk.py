@@ -13,6 +13,8 @@ from sealmail_server.outgoing.told import ROW_KINDS
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView, WriteView
 
 _PAGE = 500
+# Lines of one QUEUE, some 10 MB: clients take listings up to 16 MiB.
+MAX_TOLD = 50_000
 # What the operator took out of the queue is a dead letter with this code.
 DROPPED = "dropped"
 
@@ -26,11 +28,11 @@ class QueueDesk:
         self._postman = postman
 
     async def told(self, owner: str, since: datetime | None) -> tuple[str, ...]:
-        """Return the rows of one login as QUEUE lists them."""
+        """Return the rows of one login as QUEUE lists them, the oldest that fit into an answer."""
         lines: list[str] = []
         after = 0
-        while rows := await self._store.read(
-            partial(_owned, owner=owner, since=since, after=after)
+        while len(lines) < MAX_TOLD and (
+            rows := await self._store.read(partial(_owned, owner=owner, since=since, after=after))
         ):
             lines += [str(wire_row(row)) for row in rows]
             after = rows[-1].number

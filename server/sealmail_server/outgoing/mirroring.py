@@ -13,12 +13,14 @@ from datetime import datetime
 
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.replies import Accepted, Verdict
+from sealmail_protocol.policy import MAX_FUTURE_REPLICATED
+from sealmail_protocol.replies import Accepted, Refused, Verdict
 from sealmail_server.admission import Decision
 from sealmail_server.candidates import Arrival
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
-from sealmail_server.outgoing.accepting import NotServed, Order, held_text
+from sealmail_server.outgoing.accepting import MAX_AFTER, NotServed, Order, held_text
+from sealmail_server.outgoing.rows import dates_of
 from sealmail_server.outgoing.told import ROW_KINDS, Told, parse_told, waits
 from sealmail_store import (
     PROXIED,
@@ -57,7 +59,7 @@ class Mirror:
 
     async def take_text(self, key: BlockKey, lines: _Lines) -> Verdict:
         """Take rows, with a text block or without one; ``NotServed`` if they cannot be read."""
-        told = _told(key, lines)
+        told = _told(key, lines, self._clock())
         entry: StoredEntry | None = None
         if told.lines:
             try:
@@ -71,7 +73,7 @@ class Mirror:
 
     def receive_data(self, key: BlockKey, lines: _Lines) -> "MirroredData":
         """Begin to take a data block and its rows; ``NotServed`` leaves the bytes to others."""
-        told = _told(key, lines)
+        told = _told(key, lines, self._clock())
         return MirroredData(self, told, self._intake.replicate_data(key, told.lines, None))
 
     def merge(self, view: WriteView, told: Told, entry: StoredEntry | None) -> list[int]:
@@ -136,6 +138,8 @@ class MirroredData:
             return Accepted()
 
         verdict = await self._intake.finish(put)
+        if isinstance(verdict, Refused):
+            raise NotServed(f"the partner mirrors data that is not kept here: {verdict}")
         self._mirror.let_go(done)
         return verdict
 
@@ -158,8 +162,16 @@ def _alike(view: WriteView, row: QueueRow) -> list[QueueRow]:
     ]
 
 
-def _told(key: BlockKey, lines: _Lines) -> Told:
+def _told(key: BlockKey, lines: _Lines, now: datetime) -> Told:
     try:
-        return parse_told(key, lines)
+        told = parse_told(key, lines)
     except (ValueError, UnicodeDecodeError) as error:
         raise NotServed(f"the partner mirrors what cannot be read: {error}") from error
+    # A row that never ends would be kept for ever, and nobody can reckon beyond the last year.
+    latest = now + MAX_FUTURE_REPLICATED
+    for row in told.rows:
+        date, start = dates_of(row)
+        moments = (row.queued, row.last or row.queued, date or row.queued)
+        if max(moments) > latest or (start or row.queued) > latest + MAX_AFTER:
+            raise NotServed("the partner mirrors a row that is dated too far ahead")
+    return told

@@ -80,15 +80,26 @@ class Postman:
 
     async def run(self) -> None:
         """Load what waits, and deliver it until cancelled."""
-        await self._load()
+        loaded = False
         async with asyncio.TaskGroup() as group:
             while True:
-                self._wake.clear()
-                self._start_workers(group)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_TICK.total_seconds()):
-                        await self._wake.wait()
-                await self._tick(group)
+                try:
+                    if not loaded:
+                        await self._load()
+                        loaded = True
+                    await self._turn(group)
+                except Exception:  # one fault must not end the delivery of all
+                    _log.exception("a round of delivery broke")
+                    await asyncio.sleep(_TICK.total_seconds())
+
+    async def _turn(self, group: asyncio.TaskGroup) -> None:
+        """Send out who can go, and wait until there is news, or for a moment."""
+        self._wake.clear()
+        self._start_workers(group)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TICK.total_seconds()):
+                await self._wake.wait()
+        await self._tick(group)
 
     async def _tick(self, group: asyncio.TaskGroup) -> None:
         """Do once a second what need not be done at every turn, and once a minute the sweep."""
@@ -141,7 +152,7 @@ class Postman:
                     continue
                 try:
                     self.add(row)
-                except (ValueError, UnicodeDecodeError) as error:
+                except (ValueError, OverflowError) as error:
                     _log.error("row %d of the queue cannot be read: %s", row.number, error)
                     await self.book.settle(row.number, QueueState.GIVEN_UP, INTERNAL)
             after = rows[-1].number
@@ -205,12 +216,17 @@ class Postman:
         """Look again at bags whose rows are due by now, or whose servers are back."""
         now = self._clock()
         for bag in tuple(self.board.bags.values()):
-            if bag.stalled and self.routes.order(self._carrier.servers(bag)):
+            if bag.stalled and self._may_go_on(bag):
                 bag.stalled = False
                 bag.hasten(now)
             due = bag.next_due()
             if not bag.stalled and due is not None and due <= now:
                 self._note(bag)
+
+    def _may_go_on(self, bag: Bag) -> bool:
+        """Tell whether a server of a bag is up; where none is to be reached, none is down."""
+        servers = self._carrier.servers(bag)
+        return not servers or bool(self.routes.order(servers))
 
     # What goes on beside.
 
@@ -232,17 +248,16 @@ class Postman:
     async def _probe(self, server: ServerAddress) -> None:
         try:
             remote = await self._dialer.connect(server)
+            self.routes.alive(server)
+            self._ticked = None
+            self._wake.set()
+            await remote.quit()
         except NetworkError as error:
             _log.debug("still down: %s", error)
             self.routes.failed(server, code_of(error), self._clock())
         except Exception:
             _log.exception("a look at another server broke")
             self.routes.failed(server, INTERNAL, self._clock())
-        else:
-            self.routes.alive(server)
-            self._ticked = None
-            self._wake.set()
-            await remote.quit()
         finally:
             self._probing.discard(server)
 
@@ -252,6 +267,8 @@ class Postman:
             await self._sweep_all(self._clock())
         except StoreError as error:
             _log.error("the queue could not be swept: %s", error)
+        except Exception:
+            _log.exception("a sweep of the queue broke")
         finally:
             self._sweeping = False
 
