@@ -59,17 +59,23 @@ class Server:
         """Where it listens."""
         return f"127.0.0.1:{self.port}"
 
+    @property
+    def log(self) -> Path:
+        """Where it writes what would break into the story."""
+        return self.directory.with_suffix(".log")
+
     def start(self) -> None:
         """Start it, and wait until it listens."""
         command = sealmaild(self, "run")
         print(f"$ {told(command)} &")
         # A session of its own: Ctrl-C is for us, and we stop the server.
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
         line = self.process.stdout.readline() if self.process.stdout else ""
         if "listening on" not in line:
-            sys.exit(f"server {self.letter} did not start")
+            sys.exit(f"server {self.letter} did not start: {self.log.read_text()}")
         print(f"  {line.strip()}")
 
     def stop(self) -> None:
@@ -193,7 +199,7 @@ def stay(alice: Person, bob: Person, place: Path) -> None:
         sealmail(bob, "--help"),
     ):
         print(f"  {shlex.join(command)}")
-    print(f"\nServers and users stay in {place}; `make clean` removes them.")
+    print(f"\nServers, their logs and users stay in {place}; `make clean` removes them.")
     sys.stdout.flush()
     signal.sigwait(awaited)
     print("\nstopping")
@@ -243,10 +249,14 @@ def show(command: list[str], *, secret: bool = False, auth_key: str = "") -> str
     print(f"$ {hidden(told(command)) if secret else told(command)}")
     environment = {**os.environ, **({"SEALMAIL_AUTH_KEY": auth_key} if auth_key else {})}
     done = subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=environment,
     )
-    said = done.stdout + done.stderr
-    for line in said.rstrip().splitlines():
+    for line in done.stdout.rstrip().splitlines():
         print(f"  {hidden(line) if secret else line}")
     sys.stdout.flush()
     if done.returncode != 0:

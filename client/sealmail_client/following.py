@@ -82,7 +82,9 @@ class _Followed:
             # A price need not be waited for: the queue only asks whether it falls again.
             await self._mend(way)
         else:
-            outbox.record_waiting(number, key_id, "" if way.code == "-" else told(way.code))
+            # The announcement goes last, so it is mostly the data that is held up.
+            held_up = self._desk.proxied.held_up(number, key_id, way.target)
+            outbox.record_waiting(number, key_id, "" if held_up is None else told(held_up.code))
 
     async def _mend(self, way: Proxied) -> None:
         data = self._desk.proxied.dead_data(self._message.number, way.target)

@@ -129,6 +129,18 @@ class ProxiedBlocks:
         )
         return next((one for one in map(_proxied, rows) if one.dead), None)
 
+    def held_up(self, message: int, key_id: KeyId, target: Transport) -> Proxied | None:
+        """Return what waits for one recipient with a reason, his announcement first."""
+        rows = self._database.rows(
+            "SELECT * FROM proxied WHERE message = ? AND (key_id = ? OR key_id IS NULL)"
+            " AND target = ? AND state = ? AND code <> '-' ORDER BY key_id IS NULL, id",
+            message,
+            key_id.hex,
+            str(target),
+            QueueState.WAITING,
+        )
+        return next(map(_proxied, rows), None)
+
     def give_again(self, message: int, target: Transport) -> None:
         """Count data as missing at a group that did not take all of it, where nothing is told."""
         self._database.write(

@@ -24,6 +24,7 @@ HOME_COMPUTER_HASHES = 35_000_000
 _BIRTHDAY = math.sqrt(math.pi / 2)
 _SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) ?s")
 _CHEAPEST_BITS = 8
+_UNFELT_SECONDS = 0.1
 # Three hours of one core: beyond that a price only shuts the door.
 _DEAREST_BITS = 76
 
@@ -52,6 +53,11 @@ def _worth(seconds: float) -> Difficulty:
 def seconds_of(price: Difficulty) -> float:
     """Return what a price with two nonces costs on a home computer."""
     return _BIRTHDAY * math.exp2(price.bits / 2) / HOME_COMPUTER_HASHES
+
+
+def spoken_seconds(seconds: float) -> str:
+    """Return a span of work in words; what nobody waits for has no digits."""
+    return "less than 0.1 s" if seconds < _UNFELT_SECONDS else f"about {seconds:.1f} s"
 
 
 def numbered_mailboxes(count: int) -> tuple[str, ...]:

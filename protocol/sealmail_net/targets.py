@@ -69,5 +69,6 @@ async def _look_up(address: ServerAddress, deadline: float) -> tuple[IpAddress, 
     except TimeoutError:
         raise Unreachable(address, "its name could not be looked up in time") from None
     except (OSError, UnicodeError) as error:
-        raise Unreachable(address, f"its name could not be looked up ({error})") from error
+        reason = getattr(error, "strerror", None) or error
+        raise Unreachable(address, f"its name could not be looked up: {reason}") from error
     return tuple(dict.fromkeys(ipaddress.ip_address(row[4][0]) for row in rows))

@@ -23,7 +23,7 @@ from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import AccountRefused, AccountState, hash_auth_key, new_auth_key
 from sealmail_server.comparing import ask_partner_to_compare, list_names
 from sealmail_server.config import set_settings
-from sealmail_server.partner_lane import call_on, is_original
+from sealmail_server.partner_lane import KeyRefused, call_on, is_original
 from sealmail_server.partnership import (
     OFFER,
     UNBOUND,
@@ -158,7 +158,13 @@ class PartnerDesk:
         await self.begin_comparing()
 
     async def _ask(self, offered: Partner, auth_key: str, own_address: ServerAddress) -> None:
-        remote = await call_on(offered, self._settings)
+        try:
+            remote = await call_on(offered, self._settings)
+        except KeyRefused as error:
+            raise PairingFailed(
+                f"{error.address} does not take this code: it was used, is older than an hour, or "
+                "was followed by a newer one; have 'sealmaild pair' print another one there"
+            ) from error
         try:
             if await is_original(remote):
                 raise PairingFailed("the other server is no Sealmail server: see the manual")

@@ -44,12 +44,16 @@ class Errand:
     data: BlockData | None = None
 
 
+class KeyRefused(Unavailable):
+    """The partner does not know the auth key that we log in with, or does not know it any more."""
+
+
 async def call_on(partner: Partner, settings: DialSettings) -> RemoteServer:
     """Return a connection to the partner on which we are logged in, or raise ``NetworkError``."""
     remote = await dial(partner.address, settings, PartnerPin(partner.pin), strict_pin=True)
     try:
         if not await remote.login(REPLICATION, partner.auth_key):
-            raise Unavailable(partner.address, "it does not know the replication auth key")
+            raise KeyRefused(partner.address, "it does not know the replication auth key")
     except BaseException:
         await remote.hang_up()
         raise

@@ -51,6 +51,23 @@ def test_a_block_is_missing_where_it_was_not_given_or_came_back(proxied: Proxied
     assert proxied.dead_data(1, B) is None
 
 
+def test_a_mail_waits_for_its_data_too(proxied: ProxiedBlocks) -> None:
+    """While its announcement was not tried, the reason is that of its data at the same group."""
+    proxied.record_data(1, DATA, (A, B), DATE)
+    proxied.record_announcement(1, BOB, NEWS, A, DATE)
+    assert proxied.held_up(1, BOB, A) is None
+    proxied.update([row(DATA, 2, QueueState.WAITING, "slow")])
+    assert proxied.held_up(1, BOB, A) is None
+    proxied.update([row(DATA, 1, QueueState.WAITING, "unreachable")])
+    waits = proxied.held_up(1, BOB, A)
+    assert waits is not None
+    assert waits.code == "unreachable"
+    proxied.update([row(NEWS, 1, QueueState.WAITING, "busy")])
+    waits = proxied.held_up(1, BOB, A)
+    assert waits is not None
+    assert waits.code == "busy"
+
+
 def test_nothing_is_asked_while_nothing_is_under_way(proxied: ProxiedBlocks) -> None:
     """Else from a day before the first block that waits was given."""
     assert proxied.since() is None

@@ -13,6 +13,7 @@ from sealmail_client.terms import (
     numbered_mailboxes,
     parse_price,
     seconds_of,
+    spoken_seconds,
 )
 from sealmail_pow import Difficulty
 
@@ -74,6 +75,12 @@ def test_former_terms_hold_for_12_days(tmp_path: Path) -> None:
     assert not late.paid_by(29, 2)
     assert late.paid_by(30, 2)
     assert late.mailboxes == ("0", "1")
+
+
+def test_work_that_nobody_feels_is_told_without_digits() -> None:
+    """A span is told in tenths of a second, or as less than one."""
+    assert spoken_seconds(3.7e-05) == "less than 0.1 s"
+    assert spoken_seconds(2.04) == "about 2.0 s"
 
 
 @pytest.mark.parametrize("text", ["0s", "0.000s", "bd,100,2", "999999s"])

@@ -26,7 +26,7 @@ def test_the_price_is_told_first_and_too_high_a_one_is_not_paid(alice: User, bob
     """What is not sent is not in the outbox either."""
     sent = alice.sends([bob], "Cheap enough", "--max-price", "bd,20,2")
     assert sent.exit_code == 0
-    assert "bob@b.example asks for bd,20,2: about" in sent.complaint
+    assert "bob@b.example asks for bd,20,2: less than 0.1 s" in sent.complaint
     before = len(alice.does("outbox", "--json").value)
     refused = alice.sends([bob], "Too dear", "--max-price", "bd,19,2")
     assert refused.exit_code == 7

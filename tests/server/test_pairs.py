@@ -32,6 +32,7 @@ from sealmail_protocol.commands import Drop
 from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import BlockKey, mailbox_key
 from sealmail_protocol.replies import Word
+from sealmail_server.operator import OperatorError
 from sealmail_server.operator_socket import ask_running_server
 
 
@@ -78,6 +79,24 @@ def test_two_servers_that_both_have_users_become_one(tmp_path: Path) -> None:
             side.end()
         for user in users:
             user.close()
+
+
+def test_a_code_that_holds_no_more_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    """Nobody is told to try again later with it, and neither server has a partner then."""
+    sides = [Side.make(tmp_path / name) for name in ("a", "b")]
+    try:
+        for side in sides:
+            side.start()
+        offer = {"do": "pair offer", "address": str(sides[0].address)}
+        old, _ = (ask_running_server(sides[0].directory, offer)["code"] for _ in range(2))
+        join = {"do": "pair join", "code": old, "address": str(sides[1].address)}
+        with pytest.raises(OperatorError, match=r"does not take this code.*print another one"):
+            ask_running_server(sides[1].directory, join)
+        with pytest.raises(OperatorError, match="no partner"):
+            ask_running_server(sides[1].directory, {"do": "pair sync"})
+    finally:
+        for side in sides:
+            side.kill()
 
 
 def test_what_is_stored_while_the_partner_is_down_comes_later(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from sealmail_client.outbox import OutgoingMessage
 from sealmail_client.presence import stay_findable
 from sealmail_client.quotes import Quote, quote
 from sealmail_client.sending import Sender
+from sealmail_client.terms import spoken_seconds
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.fields import is_line
@@ -89,8 +90,8 @@ recipient_options = options(
         "servers",
         type=SERVER,
         multiple=True,
-        help="Where to look up keys that are not known yet, each one if repeated; without it, the "
-        "home server.",
+        help="Where to look up keys that are not known yet, each one if repeated; without it, "
+        "your home server and those that DNS names.",
     ),
 )
 text_options = options(
@@ -221,11 +222,13 @@ def _agree(quotes: Sequence[Quote], spending: Spending) -> None:
         if spending.max_price is not None:
             one.require_at_most(spending.max_price)
         cost = one.cost
-        click.echo(
-            f"{one.addressee.address} asks for {one.price}: about {cost.seconds:.1f} s, nine "
-            f"times in ten at most {cost.seconds_90:.1f} s",
-            err=True,
+        mostly, nearly_always = spoken_seconds(cost.seconds), spoken_seconds(cost.seconds_90)
+        further = (
+            ""
+            if mostly == nearly_always
+            else f", nine times in ten at most {cost.seconds_90:.1f} s"
         )
+        click.echo(f"{one.addressee.address} asks for {one.price}: {mostly}{further}", err=True)
     total = sum(one.cost.seconds_90 for one in quotes)
     asked = not spending.yes and sys.stdin.isatty() and sys.stderr.isatty()
     if asked and total > _LONG_SECONDS:

@@ -22,7 +22,7 @@ from sealmail_client.own_key import MAX_SECRET_KEY_BYTES
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.presence import publish_everywhere
 from sealmail_client.settings import MAX_DELAY_MINUTES, AuthKey, Delivery, Locked, Place, Settings
-from sealmail_client.terms import MIN_MAILBOXES, numbered_mailboxes, seconds_of
+from sealmail_client.terms import MIN_MAILBOXES, numbered_mailboxes, seconds_of, spoken_seconds
 from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import ServerAddress, Transport
@@ -290,7 +290,7 @@ def _further(
 
 def _tell_terms(settings: Settings) -> None:
     price = settings.price
-    work = f", about {seconds_of(price):.2g} s of a home computer" if price.nonces == 2 else ""
+    work = f", {spoken_seconds(seconds_of(price))} of a home computer" if price.nonces == 2 else ""
     click.echo(f"strangers pay {price}{work}; {len(settings.mailboxes)} mailboxes")
     for place, transport in settings.places.items():
         click.echo(f"published on {transport} ({place})")

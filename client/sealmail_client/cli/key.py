@@ -43,7 +43,8 @@ def publish(context: click.Context) -> None:
     "servers",
     type=SERVER,
     multiple=True,
-    help="The server to ask, each one if repeated; without it, the home server.",
+    help="The server to ask, each one if repeated; without it, your home server and those that "
+    "DNS names.",
 )
 @json_option
 @click.pass_context
@@ -56,7 +57,10 @@ def find(
         found = asyncio.run(_find(addressing, who, servers))
         tell_doubts(addressing.doubts)
         if not found:
-            raise KeyNotFound(f"no key for {who} is there: is it the right server?")
+            raise KeyNotFound(
+                f"no key for {who} was found: ask its owner for the server, and name it by "
+                "--server HOST:PORT"
+            )
         rows = [_found_row(one, who, desk.correspondents) for one in found]
         show(rows, as_json, lambda: _tell_found(rows))
         _warn(desk.correspondents, who)
@@ -178,6 +182,8 @@ def _tell_found(rows: Sequence[dict[str, object]]) -> None:
 
 
 def _tell_list(known: Sequence[KnownKey]) -> None:
+    if not known:
+        click.echo("nobody found")
     width = max((len(one.address) for one in known), default=0)
     for one in known:
         seen = format_date(one.last_seen)

@@ -49,7 +49,7 @@ _OPTIONS = (
         "--price",
         type=PRICE,
         default=DEFAULT_PRICE,
-        show_default=str(DEFAULT_PRICE),
+        show_default=True,
         help="The stamp that strangers pay to write to you: bd,BITS,N, or seconds such as 2s.",
     ),
     click.option("--no-passphrase", is_flag=True, help="The key is not locked on this machine."),

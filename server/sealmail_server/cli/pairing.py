@@ -65,6 +65,6 @@ def _follow(data: Path, as_json: bool) -> None:
 def _line(found: dict[str, Any], waiting: int) -> str:
     comparing = found["comparing"]
     if not found["connected"]:
-        return f"{found['partner']} is away ({found['reason']}); {waiting} wait for it"
+        return f"{found['partner']} is not connected ({found['reason']}); {waiting} wait for it"
     compared = 100 if comparing is None else comparing["percent"]
     return f"compared {compared} %, {waiting} to be sent"

@@ -27,6 +27,8 @@ def list_rows(data: Path, full: bool, every: bool, as_json: bool) -> None:
     if as_json:
         print_json(shown)
         return
+    if not shown:
+        click.echo("nothing waits, and nothing came back", err=True)
     for row in shown:
         click.echo(_line(row))
 

@@ -22,7 +22,13 @@ _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 @click.command()
 @data_option
-@click.option("--listen", default=DEFAULT_LISTEN, show_default=True, help="HOST:PORT to serve.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    help="Where to serve.",
+)
 @click.option(
     "--name",
     "names",
