@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from sealmail_protocol.commands import ADMINISTRATOR, REPLICATION
 from sealmail_protocol.policy import Role
-from sealmail_server.partnership import is_stale_offer
+from sealmail_server.partnership import OFFER, is_stale_offer, named_account
 from sealmail_server.visitor import Visitor
 from sealmail_store import Account, ReadView, WriteView
 
@@ -165,7 +165,8 @@ def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visito
     return Visitor(
         _SPECIAL_ROLES.get(name, Role.USER),
         name,
-        confirmed=account.state == AccountState.CONFIRMED,
+        confirmed=account.state == AccountState.CONFIRMED
+        and named_account(view, OFFER) != account.auth_key_hash,
         logged_in_at=now,
         account=account.auth_key_hash,
     )

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sealmail_protocol.commands import Command
+from sealmail_protocol.commands import Capabilities, Command, PartnerPair, Ping, Quit
 from sealmail_protocol.keys import KeyId
 from sealmail_protocol.policy import COMMAND_POLICY, Role
+
+# What the secret of a pairing code is good for.
+_TO_PAIR = frozenset({Capabilities, PartnerPair, Ping, Quit})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,13 @@ class Visitor:
         return not self.confirmed
 
     def may_use(self, command: type[Command]) -> bool:
-        """Look the command up in the command table; unproven logins have a stranger's rights."""
+        """Look the command up in the command table; unproven logins have a stranger's rights.
+
+        Who is logged in by a pairing code is no partner yet: he may become it, and nothing else.
+        """
         roles = COMMAND_POLICY[command]
+        if self.role is Role.REPLICATION and not self.confirmed:
+            return command in _TO_PAIR
         if self.role is Role.USER and not self.confirmed:
             return Role.USER in roles and Role.ANONYMOUS in roles
         return self.role in roles
