@@ -84,6 +84,16 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
     assert shown.output.startswith("Usage:")
 
 
+@pytest.mark.parametrize("program", [sealmail, sealmaild])
+def test_no_list_of_commands_is_cut_off(program: click.Command) -> None:
+    """Each command has its whole sentence, in lines that fit."""
+    for words in commands(program):
+        shown = CliRunner().invoke(program, [*words, "--help"], terminal_width=80).output
+        _, _, listed = shown.partition("\nCommands:\n")
+        assert "..." not in listed
+        assert all(len(line) <= 80 for line in listed.splitlines())
+
+
 def test_the_installed_programs_start() -> None:
     """Both are where the environment's other programs are."""
     for name in ("sealmail", "sealmaild"):

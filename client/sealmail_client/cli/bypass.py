@@ -6,7 +6,7 @@ import click
 
 from sealmail_client.blocklist import Blocklist
 from sealmail_client.bypass_book import BypassEntry
-from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.values import WHO
 from sealmail_client.desk import Desk
 from sealmail_client.errors import ClientError
@@ -23,7 +23,7 @@ class NobodyKnown(ClientError):
     exit_code = 20
 
 
-@click.group()
+@click.group(cls=Commands)
 def bypass() -> None:
     """See and withdraw what lets known senders write to you without work."""
 

@@ -9,7 +9,7 @@ import click
 
 from sealmail_client.cli.init import algorithm_option, answered, create, is_published
 from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotate
-from sealmail_client.cli.program import Start, desk_of, json_option, show, tell_doubts
+from sealmail_client.cli.program import Commands, Start, desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.settling import invitation_argument, settle, settling_options
 from sealmail_client.cli.values import AUTH_KEY, PRICE, SERVER
 from sealmail_client.cli.ways_out import tell_ways_out, ways_out, ways_out_options
@@ -30,7 +30,7 @@ from sealmail_protocol.block_codec import MAX_MAILBOXES
 from sealmail_protocol.invitations import Invitation
 
 
-@click.group()
+@click.group(cls=Commands)
 def identity() -> None:
     """Make, list, change and end your identities."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import click
 
 from sealmail_client.addressing import Addressing, KeyNotFound
-from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER, WHO
 from sealmail_client.cli.verify import verify
 from sealmail_client.correspondents import Correspondents, KnownKey
@@ -19,7 +19,7 @@ from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
 
 
-@click.group()
+@click.group(cls=Commands)
 def key() -> None:
     """Publish the own key, and find and judge those of others."""
 

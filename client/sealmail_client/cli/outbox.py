@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.desk import Desk
 from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.following import follow_queue, something_queued
@@ -28,7 +28,7 @@ class NotSent(ClientError):
     exit_code = 4
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Commands, invoke_without_command=True)
 @click.option("--retry", is_flag=True, help="Try again now what could not be sent before.")
 @click.option(
     "--export",

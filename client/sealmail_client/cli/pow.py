@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 import click
 
+from sealmail_client.cli.program import Commands
 from sealmail_pow import (
     IMPLEMENTATION,
     Difficulty,
@@ -51,7 +52,7 @@ def _refusals() -> Iterator[None]:
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-@click.group()
+@click.group(cls=Commands)
 def pow() -> None:
     """Proof of work: measure, mint and verify stamps."""
 

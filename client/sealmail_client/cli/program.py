@@ -27,13 +27,28 @@ NETWORK_EXIT_CODE = 3
 MACHINE_EXIT_CODE = 5
 # A round of `fetch --watch` in the same home is mostly over in less.
 _PATIENCE = 5.0
+# No command says so much in one sentence; click would cut it off where a line ends.
+_WHOLE_SENTENCE = 500
 
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-class Program(click.Group):
+class Commands(click.Group):
+    """Commands that are listed with their whole first sentence, wrapped where it is long."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands below the options."""
+        rows = [
+            (name, command.get_short_help_str(_WHOLE_SENTENCE))
+            for name, command in sorted(self.commands.items())
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class Program(Commands):
     """Commands whose errors are told to the user as one text and an exit code."""
 
     def invoke(self, context: click.Context) -> Any:

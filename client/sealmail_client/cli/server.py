@@ -2,7 +2,7 @@
 
 import click
 
-from sealmail_client.cli.program import desk_of, json_option, show
+from sealmail_client.cli.program import Commands, desk_of, json_option, show
 from sealmail_client.cli.values import PIN, SERVER
 from sealmail_client.pin_book import KnownPin, PinBook
 from sealmail_net.pins import ways_to
@@ -11,7 +11,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 
 
-@click.group()
+@click.group(cls=Commands)
 def server() -> None:
     """Show the keys of servers, and decide when one has changed."""
 

@@ -9,7 +9,7 @@ import click
 
 from sealmail_protocol.command_codec import MAX_GENERATED
 from sealmail_server.accounts import SHORT_AUTH_KEY, AccountState
-from sealmail_server.cli.common import ask, data_option, json_option, print_json
+from sealmail_server.cli.common import Commands, ask, data_option, json_option, print_json
 
 _NAME = re.compile(r"[0-9A-Za-z]{8,40}")
 
@@ -20,7 +20,7 @@ def _userid(_: click.Context, __: click.Parameter, value: str | None) -> str | N
     return value
 
 
-@click.group()
+@click.group(cls=Commands)
 def account() -> None:
     """Make, list and remove accounts, whether the server is running or not."""
 

@@ -27,6 +27,21 @@ T = TypeVar("T")
 # A server that is starting or stopping has the lock but no socket; that takes a moment.
 _PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
+# No command says so much in one sentence; click would cut it off where a line ends.
+_WHOLE_SENTENCE = 500
+
+
+class Commands(click.Group):
+    """Commands that are listed with their whole first sentence, wrapped where it is long."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands below the options."""
+        rows = [
+            (name, command.get_short_help_str(_WHOLE_SENTENCE))
+            for name, command in sorted(self.commands.items())
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 class Exit(IntEnum):

@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from sealmail_net.txt_resolver import TxtResolver
-from sealmail_server.cli.common import Exit, ask, data_option, json_option, or_fail, print_json
+from sealmail_server.cli.common import (
+    Commands,
+    Exit,
+    ask,
+    data_option,
+    json_option,
+    or_fail,
+    print_json,
+)
 from sealmail_server.config import Config
 from sealmail_server.doctoring import (
     Finding,
@@ -91,7 +99,7 @@ def doctor(data: Path, as_json: bool) -> None:
     sys.exit(0 if well else Exit.UNWELL)
 
 
-@click.group()
+@click.group(cls=Commands)
 def clock() -> None:
     """Look after the server's idea of time."""
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
-from sealmail_server.cli.common import ask, data_option, json_option, print_json
+from sealmail_server.cli.common import Commands, ask, data_option, json_option, print_json
 
 _WAITING = "waiting"
 
 
-@click.group()
+@click.group(cls=Commands)
 def queue() -> None:
     """Look after deliveries to other servers, whether the server is running or not."""
 
