@@ -94,6 +94,14 @@ def test_no_list_of_commands_is_cut_off(program: click.Command) -> None:
         assert all(len(line) <= 80 for line in listed.splitlines())
 
 
+def test_a_question_that_nobody_answers_says_what_to_do(place: Path) -> None:
+    """A script that forgot an answer ends as one whose command line is wrong."""
+    command = [str(PROGRAMS / "sealmail"), "--home", str(place / "home"), "init"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "nobody is there to answer 'Your name': give all answers as options" in done.stderr
+
+
 def test_the_installed_programs_start() -> None:
     """Both are where the environment's other programs are."""
     for name in ("sealmail", "sealmaild"):

@@ -1,6 +1,7 @@
 """What `init`, `identity create` and `identity import` ask a user, by options or at the prompt."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -184,10 +185,18 @@ def _ask(
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
-    return click.prompt(
-        question,
-        default=proposal,
-        value_proc=read,
-        hide_input=hidden,
-        show_default=bool(proposal),
-    )
+    try:
+        return click.prompt(
+            question,
+            default=proposal,
+            value_proc=read,
+            hide_input=hidden,
+            show_default=bool(proposal),
+        )
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        raise click.UsageError(
+            f"nobody is there to answer {question!r}: give all answers as options"
+        ) from None
