@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -110,7 +111,7 @@ class User:
 
         ``reached_at`` are other addresses of that server, ``ways`` further options of ``init``.
         """
-        user = cls(name, address, place / name.lower(), server)
+        user = cls(name, address, _unused(place / name.lower()), server)
         identity = ("--name", name, "--address", address, "--price", price)
         # Only tests that run a name server ask one.
         home = ["--allow-private-targets", "--dns", "off", *ways]
@@ -257,3 +258,9 @@ def _sealmaild(*arguments: str) -> str:
     command = [str(PROGRAMS / "sealmaild"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
     return done.stdout
+
+
+def _unused(directory: Path) -> Path:
+    """Return a directory that is not there yet: tests that share a place may share a name."""
+    numbered = (directory.with_name(f"{directory.name}-{number}") for number in count(2))
+    return next(each for each in chain((directory,), numbered) if not each.exists())

@@ -57,8 +57,8 @@ def test_each_command_of_the_installed_program_does_its_work(
 ) -> None:
     """From the first ``init`` to ``identity revoke``; no command is left out."""
     first, second = servers
-    pia = User("Pia", "pia@a.example", place / "pia", first)
-    quin = User("Quin", "quin@b.example", place / "quin", second)
+    pia = User("Pia", "pia@a.example", place / "pia-of-commands", first)
+    quin = User("Quin", "quin@b.example", place / "quin-of-commands", second)
     for user in (pia, quin):
         told(user, "init", "--name", user.name, "--address", user.address, *account(user.server))
     attached, target = place / "attached.txt", place / "saved"

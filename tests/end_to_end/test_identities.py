@@ -54,7 +54,7 @@ def test_an_invitation_typed_at_the_prompt_ends_with_a_working_account(
     place: Path, servers: tuple[Server, Server], bob: User
 ) -> None:
     """The name before the @ is enough, since the code holds the domain."""
-    user = User("Ida", "ida@a.example", place / "ida", servers[0])
+    user = User("Ida", "ida@a.example", place / "ida-of-identities", servers[0])
     answers = "\n".join(("Ida", invitation(servers[0]), "ida", ""))
     words = user.command("init", "--allow-private-targets", "--no-passphrase", "--price", PRICE)
     done = CliRunner().invoke(main, words[1:], input=answers)
@@ -80,7 +80,7 @@ def test_a_forged_server_is_refused_at_the_first_connection_of_an_invited_user(
         config.replace(str(forger.address), str(first.address))
     )
     forger.start()
-    user = User("Finn", "finn@a.example", place / "finn", first)
+    user = User("Finn", "finn@a.example", place / "finn-of-identities", first)
     options = ("--name", "Finn", "--address", user.address, "--allow-private-targets")
     try:
         refused = user.tries("init", code, *options, "--no-passphrase", "--price", PRICE)
@@ -100,7 +100,7 @@ def test_a_mistyped_account_is_corrected_by_init_again(
     place: Path, servers: tuple[Server, Server]
 ) -> None:
     """The key that was made is kept, and published with the right auth key."""
-    user = User("Gus", "gus@a.example", place / "gus", servers[0])
+    user = User("Gus", "gus@a.example", place / "gus-of-identities", servers[0])
     account = ("--server", str(servers[0].address), "--allow-private-targets")
     who = ("--name", "Gus", "--address", user.address, "--no-passphrase", "--price", PRICE)
     assert user.tries("init", *who, *account, "--auth-key", "0" * 40).exit_code == 24
@@ -205,7 +205,7 @@ def test_blocks_that_are_five_days_old_are_posted_again_by_send_and_fetch(
         Locked.NOTHING,
         allow_private_targets=True,
     )
-    ted = User("Ted", wish.address, place / "ted", first)
+    ted = User("Ted", wish.address, place / "ted-of-identities", first)
     member = create_identity(Household(ted.directory), wish, None, "ed25519", utc_now)
     member.home.save_auth_key(AuthKey(second.auth_keys.pop()), Place.OLD)
     member.home.save(replace(member.settings, old_transport=Transport((second.address,))))
@@ -259,14 +259,14 @@ def test_an_exported_key_is_imported_elsewhere_and_a_backup_restored(
     assert "secret keys" in said
     assert dora.tries("backup", str(archive)).exit_code == 28
     assert {path.stat().st_mode & 0o777 for path in (secret, archive)} == {0o600}
-    restored = User(dora.name, dora.address, place / "back", dora.server)
+    restored = User(dora.name, dora.address, place / "back-of-identities", dora.server)
     restored.does("restore", str(archive))
     assert restored.key_id == dora.key_id
     restored.does("fetch")
     assert restored.subjects() == dora.subjects()
     assert restored.tries("restore", str(archive)).exit_code == 10
     # The same key and account, with a further address.
-    again = User("Dora", "dora@other.example", place / "again", dora.server)
+    again = User("Dora", "dora@other.example", place / "again-of-identities", dora.server)
     options = ("--name", "Dora", "--address", again.address, "--price", PRICE)
     home = ("--server", str(dora.server.address), "--allow-private-targets", "--no-passphrase")
     auth_key = (dora.home / "auth_key").read_text().strip()
@@ -347,7 +347,7 @@ def test_a_private_server_that_was_not_allowed_has_a_way_out(
     place: Path, servers: tuple[Server, Server]
 ) -> None:
     """The first try fails with a hint; ``init`` goes on once it is allowed."""
-    user = User("Pia", "pia@a.example", place / "pia", servers[0])
+    user = User("Pia", "pia@a.example", place / "pia-of-identities", servers[0])
     account = ("--server", str(servers[0].address), "--auth-key", servers[0].auth_keys.pop())
     named = ("--name", "Pia", "--address", "pia@a.example", "--no-passphrase", "--price", PRICE)
     refused = user.tries("init", *named, *account)
