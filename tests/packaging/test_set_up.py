@@ -1,6 +1,7 @@
 """The Makefile's help, and the two scripts that prepare a machine, run against a made-up one."""
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -10,25 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / ".ci"
-TARGETS = [
-    "help",
-    "run",
-    "demo",
-    "test",
-    "test-long",
-    "check",
-    "bench",
-    "bench-pow",
-    "bench-server",
-    "bench-pair",
-    "bench-client",
-    "bench-spark",
-    "lock",
-    "dist",
-    "dist-spark",
-    "screenshots",
-    "clean",
-]
+PHONY = re.compile(r"^\.PHONY: (.*)$", re.MULTILINE)
 
 RECORDING_APT = """#!/bin/sh
 echo "$@ runlevel=$RUNLEVEL frontend=$DEBIAN_FRONTEND policy=$("$POLICY_RC_D"; echo $?)" >>{log}
@@ -95,7 +78,11 @@ def test_help_lists_every_target() -> None:
         ["make"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
     ).stdout
     lines = [line.split(maxsplit=2) for line in printed.splitlines()]
-    assert [target for _, target, _ in lines] == TARGETS
+    named = PHONY.search((ROOT / "Makefile").read_text())
+    assert named is not None
+    targets = {each for each in named[1].split() if not each.endswith("-needs")}
+    assert {"run", "demo", "test"} <= targets
+    assert sorted(target for _, target, _ in lines) == sorted(targets)
     assert all(text for _, _, text in lines)
 
 
