@@ -116,7 +116,7 @@ def test_the_address_book_is_listed_searched_shown_and_forgotten(eve: User, dave
     assert (row["address"], row["key_id"]) == (dave.address, dave.key_id.hex)
     assert (row["decision"], row["change"], row["revoked"]) == ("trusted", "", False)
     assert row["seen_at"] == f"server={dave.server.address}"
-    assert eve.does("key", "list", "nobody").output == ""
+    assert eve.does("key", "list", "nobody").output == "nobody found\n"
     assert dave.address in eve.runs("key", "list").output
     for who in (dave.address, dave.key_id.hex):
         assert "Dave <dave@b.example>" in eve.does("key", "show", who).output

@@ -14,8 +14,10 @@ from tests.end_to_end.programs import PROGRAMS, SECONDS
 
 from sealmail_client.cli import main as sealmail
 from sealmail_server.cli import main as sealmaild
+from sealmail_spark.cli.program import main as sealmail_audit
 
 ROOT = Path(__file__).parents[2]
+DOCUMENTED = {"sealmail": sealmail, "sealmaild": sealmaild, "sealmail-audit": sealmail_audit}
 JOURNEY = [sys.executable, str(ROOT / "bench" / "journey.py")]
 END = "The mail was delivered, verified and acknowledged."
 NOTHING_LOST = "Neither loss was more than a pause: no mail is missing."
@@ -119,8 +121,8 @@ def documented_lines() -> list[str]:
 @pytest.mark.parametrize("line", documented_lines())
 def test_the_readme_gives_commands_and_options_that_exist(line: str) -> None:
     """The program itself reads the words, as far as its commands go."""
-    program, *words = shlex.split(line)
-    command: click.Command = {"sealmail": sealmail, "sealmaild": sealmaild}[program]
+    program, *words = shlex.split(line, comments=True)
+    command: click.Command = DOCUMENTED[program]
     while isinstance(command, click.Group):
         command = command.commands[words.pop(0)]
     options = {name for one in command.params for name in one.opts}
