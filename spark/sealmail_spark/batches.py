@@ -14,7 +14,9 @@ from sealmail_spark.facts import Facts, StoredRow
 MICROSECONDS: Final = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # What facts take over from the row, by name.
-_OF_ROW: Final = (*("store", "type", "key", "identity", "size", "stamp_bits", "digest", "holder"),)
+_OF_ROW: Final = (
+    *("store", "type", "key", "identity", "size", "stamp_bits", "digest", "holder", "held"),
+)
 _OF_FACTS: Final = (
     *("bits", "nonces", "nonce_height", "stamp", "tokened", "named", "address", "signature"),
 )
@@ -28,7 +30,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 # What examining a block needs of it.
 CHECKED_COLUMNS: Final = (
     *("store", "seen", "type", "key", "identity", "date", "size", "stamp_bits", "digest"),
-    *("revoked", "holder", "paid", "header", "data", "certificate"),
+    *("revoked", "holder", "paid", "header", "data", "certificate", "held"),
 )
 
 

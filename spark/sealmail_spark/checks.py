@@ -25,9 +25,9 @@ from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.fields import join_lines, split_lines
 from sealmail_protocol.keys import DataKeyHasher, data_key
 from sealmail_protocol.merges import announcement_identity
-from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE_REPLICATED
 from sealmail_protocol.stamps import data_challenge_prefix
 from sealmail_spark.announced_keys import announced_key
+from sealmail_spark.demands import DEMANDS, DHT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_spark.signatures import SignatureChecks
 
@@ -94,9 +94,9 @@ class BlockChecks:
         if block.type != row.type:
             facts.problems.append(Problem("malformed", f"its Type line says {block.type}"))
             return
-        policy = BLOCK_POLICY[block.type]
-        if len(row.header) > policy.size:
-            detail = f"{len(row.header)} bytes; at most {policy.size} are taken"
+        most = DEMANDS[row.held, row.type].size
+        if len(row.header) > most:
+            detail = f"{len(row.header)} bytes; at most {most} are taken"
             facts.problems.append(Problem("too-large", detail))
         if block.own_key is not None and block.own_key.raw != row.key:
             facts.problems.append(Problem("wrong-key", f"belongs under {block.own_key}"))
@@ -108,13 +108,15 @@ class BlockChecks:
             case AddressClaim():
                 facts.address = block.address
                 identity = block.key_id.raw
+                if row.held == DHT:
+                    _check_certificate(row, facts)
             case MessageAnnouncement():
                 facts.tokened = block.token is not None
                 facts.named = tuple(key.raw for key in block.data_blocks)
                 facts.stamp = _proof(block)
                 stamped, token = announcement_identity(block)
                 identity = hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
-                if block.recipient.raw != row.holder:
+                if row.held != DHT and block.recipient.raw != row.holder:
                     detail = f"kept for {row.holder.hex().upper()}, written to {block.recipient}"
                     facts.problems.append(Problem("wrong-identity", detail))
         if identity != row.identity:
@@ -124,6 +126,22 @@ class BlockChecks:
         waiting.append(_Stamped(row, facts, block.stamp, block.challenge))
         if self._signatures is not None and isinstance(block, KeyAnnouncement | AddressClaim):
             self._signatures.check(row, facts, block)
+
+
+def _check_certificate(row: StoredRow, facts: Facts) -> None:
+    """Look at the key-announcement that a claim travels with in the DHT."""
+    if row.certificate is None:
+        facts.problems.append(Problem("malformed", "a claim without its key-announcement"))
+        return
+    block = parse_text_block(split_lines(row.certificate))
+    if not isinstance(block, KeyAnnouncement):
+        facts.problems.append(Problem("malformed", f"a claim that travels with {block.type}"))
+        return
+    demand = DEMANDS[row.held, str(block.type)]
+    bits, nonces = level(block.challenge, block.stamp), len(block.stamp.nonces)
+    if not demand.stamp.met_by(bits, nonces):
+        detail = f"its key is worth bd,{bits},{nonces}; {demand.asked_by} asks for {demand.stamp}"
+        facts.problems.append(Problem("weak-stamp", detail))
 
 
 def _proof(block: MessageAnnouncement) -> bytes:
@@ -137,7 +155,7 @@ def _read_data(row: StoredRow, facts: Facts, header: DataHeader, waiting: list[_
     if header.size != row.size:
         detail = f"{row.size} bytes are kept, its Data line says {header.size}"
         facts.problems.append(Problem("wrong-size", detail))
-    if row.size > BLOCK_POLICY[BlockType.DATA].size:
+    if row.size > DEMANDS[row.held, row.type].size:
         facts.problems.append(Problem("too-large", f"{row.size} bytes of data"))
     _count_nonces(facts, header.stamp)
     prefix = data_challenge_prefix(header.date)
@@ -203,9 +221,12 @@ def _check_lines(
         recorded = _EPOCH + timedelta(seconds=row.date)
         detail = f"kept as of {recorded:%Y-%m-%dT%H:%M:%SZ}, dated {block.date:%Y-%m-%dT%H:%M:%SZ}"
         problems.append(Problem("wrong-date", detail))
-    ahead = date - row.seen
-    if ahead > MAX_FUTURE_REPLICATED.total_seconds():
+    demand, ahead = DEMANDS[row.held, row.type], date - row.seen
+    if ahead > demand.ahead.total_seconds():
         problems.append(Problem("future-date", f"dated {ahead // 3600} hours ahead"))
+    age = demand.age_of(revoked=bool(row.revoked))
+    if age is not None and -ahead >= age.total_seconds():
+        problems.append(Problem("outlived", f"{-ahead // 86_400} days old"))
 
 
 def _count_nonces(facts: Facts, stamp: Stamp) -> None:
@@ -228,9 +249,9 @@ def _weigh(waiting: Iterable[_Stamped]) -> None:
 def _judge_stamp(row: StoredRow, facts: Facts) -> None:
     if facts.bits is None or facts.nonces is None:
         return
-    floor = BLOCK_POLICY[BlockType(row.type)].server_stamp
-    if not floor.met_by(facts.bits, facts.nonces):
-        detail = f"worth bd,{facts.bits},{facts.nonces}; every server asks for {floor}"
+    demand = DEMANDS[row.held, row.type]
+    if not demand.stamp.met_by(facts.bits, facts.nonces):
+        detail = f"worth bd,{facts.bits},{facts.nonces}; {demand.asked_by} asks for {demand.stamp}"
         facts.problems.append(Problem("weak-stamp", detail))
     elif facts.bits < row.stamp_bits:
         detail = f"recorded at {row.stamp_bits} bits, worth {facts.bits}"

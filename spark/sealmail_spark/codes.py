@@ -43,6 +43,7 @@ CODES: Final[dict[str, Code]] = {
     "bad-signature": Code("store", _FAULT, "a key or claim that its owner did not sign"),
     "wrong-revocation": Code("store", _FAULT, "a key recorded as revoked or not, wrongly"),
     "undecided-signature": Code("store", _WARNING, "a signature that could not be verified"),
+    "outlived": Code("store", _WARNING, "a value of the DHT that is kept beyond its age"),
     "claim-without-key": Code("store", _NOTICE, "a claim whose key is not in the store"),
     "orphan-data": Code("references", _NOTICE, "data that no announcement names"),
     "missing-data": Code("references", _FAULT, "an announced mail whose data is missing"),

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 EXPORT_MARK: Final = "sealmail-export.json"
 EXPORTED_BLOCKS: Final = "blocks.parquet"
-_VERSION: Final = 1
+# 2: a column tells what a server keeps for the DHT.
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)

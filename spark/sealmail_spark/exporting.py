@@ -13,12 +13,13 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sealmail_spark.demands import HELD
 from sealmail_spark.export_mark import EXPORTED_BLOCKS, Reached, read_mark, write_mark
 from sealmail_spark.reading import Tables
 from sealmail_spark.schemas import BLOCKS
 from sealmail_spark.store_files import StoreFolder, latest_time_seen, open_index
 
-_SAME_BLOCK: Final = ["store", "type", "key", "identity", "digest"]
+_SAME_BLOCK: Final = ["store", "held", "type", "key", "identity", "digest"]
 
 
 def export(spark: SparkSession, tables: Tables, target: Path) -> int:
@@ -28,7 +29,8 @@ def export(spark: SparkSession, tables: Tables, target: Path) -> int:
     parquet = target / EXPORTED_BLOCKS
     known = spark.read.parquet(str(parquet)) if parquet.is_dir() else None
     count = known.count() if known is not None else 0
-    blocks = tables.blocks(BLOCKS.names, after=_rows_known(tables.stores, before))
+    after = _rows_known(tables.stores, before)
+    blocks = tables.blocks(BLOCKS.names, after=after, held=HELD)
     new = newer(blocks, known).withColumn("day", F.date_format("date", "yyyy-MM-dd"))
     target.mkdir(parents=True, exist_ok=True)
     new.write.mode("append").partitionBy("type", "day").parquet(str(parquet))

@@ -13,7 +13,8 @@ class StoredRow(NamedTuple):
     """One entry of a store; ``data`` is a path where a file keeps the bytes.
 
     ``seen`` is the latest moment that its store knew of: the audit's present. ``certificate``
-    is the announcement of the key that signed a claim.
+    is the announcement of the key that signed a claim: of the same store, or, in the DHT, the
+    one that travels with it. ``held`` tells the server's own blocks from values of the DHT.
     """
 
     store: str
@@ -31,6 +32,7 @@ class StoredRow(NamedTuple):
     header: bytes
     data: bytes | Path | None
     certificate: bytes | None
+    held: str
 
 
 class Problem(NamedTuple):

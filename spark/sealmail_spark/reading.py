@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from sealmail_spark.batches import CHECKED_COLUMNS, arrow_schema, facts_batch, rows_of_batch
 from sealmail_spark.checking import HASHED, checks_for
+from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.export_mark import EXPORTED_BLOCKS, is_export, read_mark
 from sealmail_spark.schemas import FACTS, TALLIES
 from sealmail_spark.source import FORMAT
@@ -61,11 +62,11 @@ class Tables:
         return tuple(store.name for store in self.stores)
 
     def tallies(self) -> DataFrame:
-        """Return examined blocks, summed up, and their problems."""
+        """Return examined blocks and values of the DHT, summed up, and their problems."""
         if self._export is None:
-            return self._reader((), self.wish).option("view", "tallies").load()
+            return self._reader((), self.wish, HELD).option("view", "tallies").load()
         tally = _tallying(self.wish.options)
-        return self._exported(()).select(*CHECKED_COLUMNS).mapInArrow(tally, TALLIES)
+        return self._exported((), HELD).select(*CHECKED_COLUMNS).mapInArrow(tally, TALLIES)
 
     def facts(
         self, columns: Sequence[str], types: Sequence[str] = (), wish: Wish | None = None
@@ -87,22 +88,27 @@ class Tables:
         columns: Sequence[str],
         types: Sequence[str] = (),
         after: Mapping[str, int] | None = None,
+        held: Sequence[str] = (SERVER,),
     ) -> DataFrame:
         """Return some columns of blocks as they are, without looking into them.
 
-        ``after`` leaves out rows up to a number, by store; an export has none.
+        ``after`` leaves out rows up to a number, by store; an export has none. What is kept for
+        the DHT is there only if ``held`` says so.
         """
         if self._export is not None:
-            return self._exported(types).select(*columns)
-        reader = self._reader(types, self.wish).option("after", json.dumps(after or {}))
+            return self._exported(types, held).select(*columns)
+        reader = self._reader(types, self.wish, held).option("after", json.dumps(after or {}))
         return reader.option("columns", ",".join(columns)).load()
 
-    def _reader(self, types: Sequence[str], wish: Wish) -> DataFrameReader:
+    def _reader(
+        self, types: Sequence[str], wish: Wish, held: Sequence[str] = (SERVER,)
+    ) -> DataFrameReader:
         listed = {store.name: str(store.directory) for store in self.stores}
         reader = self.spark.read.format(FORMAT).options(**wish.options)
-        return reader.option("stores", json.dumps(listed)).option("types", ",".join(types))
+        reader = reader.option("stores", json.dumps(listed)).option("held", ",".join(held))
+        return reader.option("types", ",".join(types))
 
-    def _exported(self, types: Sequence[str]) -> DataFrame:
+    def _exported(self, types: Sequence[str], held: Sequence[str] = (SERVER,)) -> DataFrame:
         """Return the blocks of the export, each with the last time its store was seen at."""
         if self._export is None:
             raise ValueError("not an export")
@@ -112,6 +118,7 @@ class Tables:
             last = F.lit(self.wish.seen or reached.seen)
             seen = F.when(F.col("store") == name, last).otherwise(seen)
         found = blocks.withColumn("seen", F.timestamp_seconds(seen))
+        found = found.where(F.col("held").isin(*held))
         return found.where(F.col("type").isin(*types)) if types else found
 
 

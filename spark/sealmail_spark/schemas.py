@@ -18,11 +18,13 @@ from pyspark.sql.types import (
 _STRING, _BINARY, _LONG = StringType(), BinaryType(), LongType()
 _INTEGER, _BOOLEAN, _MOMENT = IntegerType(), BooleanType(), TimestampType()
 
-# Every stored block as it lies there. The last two are read only when they are asked for.
+# Every stored block as it lies there; ``held`` is ``server`` for the server's own, ``dht`` for
+# what it keeps for the DHT. The last two are read only when they are asked for.
 BLOCKS: Final = StructType(
     [
         StructField("store", _STRING, False),
         StructField("seen", _MOMENT, False),
+        StructField("held", _STRING, False),
         StructField("type", _STRING, False),
         StructField("key", _BINARY, False),
         StructField("identity", _BINARY, False),
@@ -68,6 +70,7 @@ FACTS: Final = StructType(
     [
         StructField("store", _STRING, False),
         StructField("seen", _MOMENT, False),
+        StructField("held", _STRING, False),
         StructField("type", _STRING, False),
         StructField("key", _BINARY, False),
         StructField("identity", _BINARY, False),
@@ -97,6 +100,7 @@ FACTS: Final = StructType(
 TALLIES: Final = StructType(
     [
         StructField("store", _STRING, False),
+        StructField("held", _STRING, False),
         StructField("type", _STRING, False),
         StructField("bits", _INTEGER, True),
         StructField("day", _INTEGER, True),

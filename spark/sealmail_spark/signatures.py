@@ -10,6 +10,7 @@ from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.fields import split_lines
 from sealmail_protocol.keys import KeyId
 from sealmail_protocol.signed_text import SignedText
+from sealmail_spark.demands import DHT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_verify.errors import BadSignature, Undecided
 from sealmail_verify.results import CertificateFacts, Verification
@@ -68,6 +69,9 @@ def _verify(
 ) -> str:
     if isinstance(block, KeyAnnouncement):
         armored, signer = block.signed.armored_key, KeyId(row.key)
+    elif row.certificate is None and row.held == DHT:
+        # That it travels with no key is what is wrong with it, and told.
+        return "no key"
     elif row.certificate is None:
         detail = f"no announcement of {block.key_id} in this store"
         facts.problems.append(Problem("claim-without-key", detail))
@@ -76,6 +80,10 @@ def _verify(
         armored = SignedText.parse(split_lines(row.certificate)).armored_key
         signer = block.key_id
     found = verifier.verify_clear_signed(block.signed.message, armored, signer)
+    if isinstance(block, AddressClaim) and row.held == DHT and row.certificate is not None:
+        carried = SignedText.parse(split_lines(row.certificate))
+        if verifier.verify_clear_signed(carried.message, armored, signer).revoked:
+            facts.problems.append(Problem("bad-signature", "the key that claims is revoked"))
     if isinstance(block, KeyAnnouncement) and found.revoked != row.revoked:
         detail = (
             "recorded as revoked, but it is not" if row.revoked else "revoked, but not recorded"

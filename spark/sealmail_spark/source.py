@@ -5,6 +5,8 @@ Options, beside ``path`` (a store, a data directory, or a directory of many):
 - ``stores``: instead of a path, a JSON object of names and store directories;
 - ``columns``: names with commas; only what is named is read, so bodies only when asked for;
 - ``types``: block types with commas; the others are not touched;
+- ``held``: ``server`` (the server's own blocks, as is the default), ``dht`` (what it keeps for
+  the DHT), or both with a comma: a column of the same name tells them apart;
 - ``view``: ``blocks`` (the rows as they are), ``facts`` (examined where they are read) or
   ``tallies`` (examined and summed up there);
 - ``signatures``: which share of the signatures to verify, 0 to 1; ``certificates``: ``true`` reads
@@ -33,10 +35,11 @@ from sealmail_spark.batches import (
     record_batch,
 )
 from sealmail_spark.checking import HASHED, checks_for
+from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.facts import StoredRow
 from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS, FACTS, TALLIES
 from sealmail_spark.store_files import (
-    CERTIFICATE,
+    UNREAD,
     KeyRange,
     StoreFolder,
     data_file,
@@ -120,6 +123,7 @@ class _Reader(DataSourceReader):
             int(self.options.get("rows", DEFAULT_ROWS)),
             int(seen) if seen is not None else None,
             json.loads(self.options.get("after", "{}")),
+            _held(self.options),
         )
         return [_Part(each) for each in ranges]
 
@@ -134,6 +138,13 @@ def _stores_of(options: Mapping[str, str]) -> tuple[StoreFolder, ...]:
     return find_stores(Path(path))
 
 
+def _held(options: Mapping[str, str]) -> tuple[str, ...]:
+    held = tuple(name.strip() for name in options.get("held", SERVER).split(","))
+    if not set(held) <= set(HELD):
+        raise ValueError(f"held is {' or '.join(HELD)}, or both with a comma")
+    return held
+
+
 class _BlockReader(_Reader):
     """Reads blocks as they are."""
 
@@ -143,13 +154,9 @@ class _BlockReader(_Reader):
         names = self.schema.names
         schema = arrow_schema(self.schema)
         # The key and the size tell where a large body lies.
-        asked = [_EXPRESSIONS.get(name, name) for name in names]
-        for rows in rows_of(part, [*asked, "key", "size"], _PAGE_ROWS):
+        for rows in rows_of(part, [*names, "key", "size"], _PAGE_ROWS):
             for page in _pages(part, rows, names):
                 yield record_batch(list(zip(*page, strict=True)), schema)
-
-
-_EXPRESSIONS: Final = {"store": "NULL", "seen": "NULL", "certificate": CERTIFICATE}
 
 
 def _pages(
@@ -176,6 +183,8 @@ def _pages(
 def _value(part: KeyRange, name: str, value: Any) -> Any:
     if name == "store":
         return part.store.name
+    if name == "held":
+        return part.held
     if name == "seen":
         return part.seen * MICROSECONDS
     if name in _MOMENTS:
@@ -216,7 +225,6 @@ _READERS: Final[dict[str, Callable[[Mapping[str, str], StructType], _Reader]]] =
     "tallies": _TallyReader,
 }
 
-_ROW_EXPRESSIONS: Final = [_EXPRESSIONS.get(name, name) for name in CHECKED_COLUMNS]
 _PLACES: Final = {name: CHECKED_COLUMNS.index(name) for name in CHECKED_COLUMNS}
 
 
@@ -224,15 +232,15 @@ def stored_rows(part: KeyRange, *, bodies: bool = True) -> Iterator[list[StoredR
     """Yield the rows of a range in pages, large bodies as the paths of their files."""
     directory = part.store.directory
     key_at, size_at, data_at = (_PLACES[name] for name in ("key", "size", "data"))
-    store, seen = part.store.name, part.seen
-    asked = list(_ROW_EXPRESSIONS)
+    store, seen, held_at = part.store.name, part.seen, _PLACES["held"]
+    asked = list(CHECKED_COLUMNS)
     if not bodies:
-        asked[data_at] = "NULL"
+        asked[data_at] = UNREAD
     for rows in rows_of(part, asked, _PAGE_ROWS):
         found = []
         for row in rows:
             values = list(row)
-            values[0], values[1] = store, seen
+            values[0], values[1], values[held_at] = store, seen, part.held
             if bodies and values[data_at] is None and values[size_at] > 0:
                 values[data_at] = data_file(directory, values[key_at])
             found.append(StoredRow(*values))

@@ -13,6 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from sealmail_spark import dht_rows
+from sealmail_spark.demands import DHT, SERVER
+
 INDEX_NAME: Final = "index.sqlite"
 # "SLML": tells a store's index from other SQLite files.
 APPLICATION_ID: Final = 0x534C4D4C
@@ -22,11 +25,14 @@ ROW_COLUMNS: Final = (
     *("type", "key", "identity", "date", "size", "stamp_bits", "digest", "poster", "revoked"),
     *("holder", "paid", "source", "header", "data"),
 )
-# The announcement of the key that signed a claim, as it lies in the same store.
-CERTIFICATE: Final = (
-    "CASE WHEN type = 'address-claim' THEN (SELECT k.header FROM entries k"
+# Stands for a column that is not read.
+UNREAD: Final = ""
+# Of what is no column of a row: what stands in its place. The announcement of the key that signed
+# a claim is another row of the same store.
+_EXPRESSIONS: Final = dict.fromkeys((UNREAD, "store", "seen", "held"), "NULL") | {
+    "certificate": "CASE WHEN type = 'address-claim' THEN (SELECT k.header FROM entries k"
     " WHERE k.type = 'key-announcement' AND k.key = e.identity AND k.identity = x'') END"
-)
+}
 # A reader waits only while the writer restarts its log.
 _PATIENCE_SECONDS = 10.0
 # A data directory of sealmaild holds its store one level down, a directory of many a level more.
@@ -56,7 +62,8 @@ class StoreFolder:
 class KeyRange:
     """The entries of one type from one key on, up to another that is not included.
 
-    Only rows numbered beyond ``after``, where those up to it are known already.
+    Only rows numbered beyond ``after``, where those up to it are known already; values of the
+    DHT, which come and go, are read from the beginning.
     """
 
     store: StoreFolder
@@ -65,6 +72,7 @@ class KeyRange:
     first: bytes
     end: bytes | None
     after: int = 0
+    held: str = SERVER
 
 
 def find_stores(path: Path) -> tuple[StoreFolder, ...]:
@@ -144,28 +152,40 @@ def key_ranges(
     rows_each: int,
     seen: int | None = None,
     after: Mapping[str, int] | None = None,
+    held: Sequence[str] = (SERVER,),
 ) -> list[KeyRange]:
-    """Share the keys of all stores out in ranges of about ``rows_each`` rows of one type."""
+    """Share the keys of all stores out in ranges of about ``rows_each`` rows of one type.
+
+    ``held`` tells whether the server's own blocks are read, what it keeps for the DHT, or both.
+    """
     ranges: list[KeyRange] = []
     for store in stores:
         with closing(open_index(store.directory)) as connection:
             latest = latest_time_seen(connection) if seen is None else seen
-        for type, count in counts_by_type(store).items():
-            if types is None or type in types:
-                pieces = max(1, -(-count // rows_each))
-                bounds = [_bound(place, pieces) for place in range(pieces)]
-                ends = [*bounds[1:], None]
-                ranges += [
-                    KeyRange(store, latest, type, first, end, (after or {}).get(store.name, 0))
-                    for first, end in zip(bounds, ends, strict=True)
-                ]
+        known = (after or {}).get(store.name, 0)
+        for where in held:
+            for type, count in counts_by_type(store, where).items():
+                if types is None or type in types:
+                    pieces = max(1, -(-count // rows_each))
+                    bounds = [_bound(place, pieces) for place in range(pieces)]
+                    ends = [*bounds[1:], None]
+                    ranges += [
+                        KeyRange(store, latest, type, first, end, known, where)
+                        for first, end in zip(bounds, ends, strict=True)
+                    ]
     return ranges
 
 
-def counts_by_type(store: StoreFolder) -> dict[str, int]:
-    """Return how many entries of each type a store has."""
+def counts_by_type(store: StoreFolder, held: str = SERVER) -> dict[str, int]:
+    """Return how many entries, or values of the DHT, a store has of each type."""
     with closing(open_index(store.directory)) as connection:
-        return dict(connection.execute("SELECT type, count(*) FROM entries GROUP BY type"))
+        if held == DHT and not dht_rows.has_values(connection):
+            return {}
+        question = f"SELECT type, count(*) FROM {_TABLES[held]} GROUP BY type"  # noqa: S608 - our own tables
+        return dict(connection.execute(question))
+
+
+_TABLES: Final = {SERVER: "entries", DHT: dht_rows.TABLE}
 
 
 def _bound(place: int, pieces: int) -> bytes:
@@ -173,22 +193,24 @@ def _bound(place: int, pieces: int) -> bytes:
 
 
 def rows_of(part: KeyRange, columns: Sequence[str], page: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield pages of the rows in a range, as of one moment; ``columns`` may be expressions.
+    """Yield pages of the rows in a range, as of one moment.
 
     Keys are hashes, so equal shares of their numbers are about equal shares of the rows.
     """
-    question = f"SELECT {', '.join(columns)} FROM entries e WHERE type = ? AND key >= ?"  # noqa: S608 - our own columns
+    of_dht = part.held == DHT
+    asked = dht_rows.COLUMNS if of_dht else [_EXPRESSIONS.get(name, name) for name in columns]
+    question = f"SELECT {', '.join(asked)} FROM {_TABLES[part.held]} e WHERE type = ? AND key >= ?"  # noqa: S608 - our own columns
     values: tuple[object, ...] = (part.type, part.first)
     if part.end is not None:
         question += " AND key < ?"
         values += (part.end,)
-    if part.after:
+    if part.after and not of_dht:
         question += " AND id > ?"
         values += (part.after,)
     with closing(open_index(part.store.directory)) as connection:
         cursor = connection.execute(question, values)
         while rows := cursor.fetchmany(page):
-            yield rows
+            yield [dht_rows.row_of(columns, row) for row in rows] if of_dht else rows
 
 
 def data_file(directory: Path, key: bytes) -> Path:

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from sealmail_spark.batches import MICROSECONDS, arrow_schema, record_batch
 from sealmail_spark.checks import BlockChecks
+from sealmail_spark.demands import DHT
 from sealmail_spark.facts import Facts, StoredRow
 from sealmail_spark.schemas import TALLIES
 
@@ -14,8 +15,8 @@ _SCHEMA: Final = arrow_schema(TALLIES)
 _DAY: Final = 86_400
 _AT_ONCE: Final = 4096
 
-# store, type, bits, day, power, signature
-_Kind = tuple[str, str, int | None, int, int, str | None]
+# store, held, type, bits, day, power, signature
+_Kind = tuple[str, str, str, int | None, int, int, str | None]
 
 
 class Tally:
@@ -30,6 +31,7 @@ class Tally:
         for row, fact in zip(rows, facts, strict=True):
             kind = (
                 row.store,
+                row.held,
                 row.type,
                 fact.bits,
                 (row.seen - row.date) // _DAY,
@@ -55,7 +57,8 @@ def problem_rows(rows: Sequence[StoredRow], facts: Sequence[Facts]) -> Iterator[
     for row, fact in zip(rows, facts, strict=True):
         for code, detail in fact.problems:
             date = row.date * MICROSECONDS
-            yield (row.store, row.type, *[None] * 4, 0, 0, row.key, date, code, detail)
+            told = f"in the DHT: {detail}" if row.held == DHT else detail
+            yield (row.store, row.held, row.type, *[None] * 4, 0, 0, row.key, date, code, told)
 
 
 def tally_batches(

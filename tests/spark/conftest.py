@@ -18,6 +18,7 @@ from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.session import open_session
 
 BLOCKS = 300
+VALUES = 15
 NOW = datetime.now(UTC).replace(microsecond=0)
 # By name: how many faults of each kind, and the seed.
 STORES = {"seeded": (1, 1), "sound": (0, 2), "random": (2, 3)}
@@ -77,7 +78,9 @@ def spark(place: Path) -> Iterator[SparkSession]:
 def made(place: Path) -> dict[str, Made]:
     """Make stores side by side."""
     return {
-        name: make_store(place / "stores" / name, BLOCKS, faults=faults, seed=seed, now=NOW)
+        name: make_store(
+            place / "stores" / name, BLOCKS, faults=faults, seed=seed, now=NOW, values=VALUES
+        )
         for name, (faults, seed) in STORES.items()
     }
 

@@ -38,6 +38,7 @@ class PlainAudit:
 
     findings: list[Found] = field(default_factory=list)
     blocks: Counter[str] = field(default_factory=Counter)
+    values: Counter[str] = field(default_factory=Counter)
     levels: Counter[str] = field(default_factory=Counter)
     user_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     saved: int = 0
@@ -59,6 +60,7 @@ def audit(directory: Path) -> PlainAudit:
     with closing(sqlite3.connect(directory / "index.sqlite")) as connection:
         connection.row_factory = sqlite3.Row
         rows = [dict(row) for row in connection.execute("SELECT * FROM entries")]
+        values = [dict(row) for row in connection.execute("SELECT * FROM dht_values")]
         seen = int(
             connection.execute(
                 "SELECT value FROM settings WHERE name = 'latest-time-seen'"
@@ -76,7 +78,47 @@ def audit(directory: Path) -> PlainAudit:
     _references(entries, seen, result)
     _keys(entries, seen, result)
     _pow(entries, keys, seen, result)
+    for value in values:
+        _examine_value(value, seen, result)
     return result
+
+
+def _examine_value(row: dict[str, Any], seen: int, result: PlainAudit) -> None:
+    """Judge one value by the DHT's column of the table."""
+    body, _, carried = row["body"].partition(b"NextClaim\r\n")
+    block, policy = parse_block(body), BLOCK_POLICY[row["type"]]
+    size = len(block.data) if isinstance(block, DataBlock) else len(body)
+    date = (block.header if isinstance(block, DataBlock) else block).date
+    bits, age = level(block.challenge, block.stamp), seen - date.timestamp()
+    key = data_key(block.data) if isinstance(block, DataBlock) else block.own_key
+    wrong = {
+        "too-large": size > policy.dht_size,
+        "weak-stamp": bits < policy.dht_stamp.bits,
+        "overstated-stamp": bits < row["stamp_bits"],
+        "future-date": age < -25 * HOUR,
+        "outlived": age > policy.max_age.total_seconds() + 2 * HOUR,
+        "wrong-key": key is not None and key.raw != row["key"],
+        "malformed": row["type"] == "address-claim" and not carried,
+    }
+    if isinstance(block, AddressClaim) and carried:
+        certificate = parse_block(carried)
+        assert isinstance(certificate, KeyAnnouncement)
+        wrong["bad-signature"] = not _signed(block, certificate, block.key_id)
+    if isinstance(block, KeyAnnouncement):
+        wrong["bad-signature"] = not _signed(block, block, KeyId(row["key"]))
+    name = row["key"].hex().upper()
+    result.values[row["type"]] += 1
+    result.findings += [("store", code, row["type"], name) for code in wrong if wrong[code]]
+
+
+def _signed(
+    block: AddressClaim | KeyAnnouncement, certificate: KeyAnnouncement, owner: KeyId
+) -> bool:
+    try:
+        Verifier().verify_clear_signed(block.signed.message, certificate.signed.armored_key, owner)
+    except BadSignature:
+        return False
+    return True
 
 
 def _examine(entry: _Entry, directory: Path, seen: int, result: PlainAudit) -> None:

@@ -21,10 +21,10 @@ def test_an_export_is_audited_as_its_store_and_brought_up_to_date(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Findings are those of the store; a second run writes what is new, a third nothing."""
-    made = make_store(tmp_path / "store", 60, faults=1, seed=7, now=NOW)
+    made = make_store(tmp_path / "store", 60, faults=1, seed=7, now=NOW, values=5)
     target = tmp_path / "export"
     stores = Tables(spark, [made.directory], EVERYTHING)
-    assert export(spark, stores, target) == made.blocks
+    assert export(spark, stores, target) == made.blocks + made.values
     assert {
         path.name.partition("=")[0] for path in (target / "blocks.parquet").glob("*/day=*")
     } == {"day"}

@@ -30,7 +30,7 @@ def test_every_seeded_fault_is_found_among_200_000_blocks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """In a large store, too, what was seeded is found, and no sound block is accused."""
-    made = make_store(tmp_path / "large", 200_000, faults=20, seed=5, now=NOW)
+    made = make_store(tmp_path / "large", 200_000, faults=20, seed=5, now=NOW, values=2_000)
     tables = Tables(spark, [made.directory], Wish(signatures=1.0))
     rows = []
     for name in SINGLE:
@@ -47,6 +47,7 @@ def test_a_plain_auditor_finds_the_same(found: Found, made: dict[str, Made], sto
     plain = audit_plainly(made[store].directory)
     assert found.of(store) == Counter(plain.findings)
     assert found.figure(store, "blocks") == plain.blocks
+    assert found.figure(store, "DHT blocks") == plain.values
     assert found.figure(store, "level") == plain.levels
     assert found.figure(store, "single-copy savings") == {"bytes": plain.saved}
     users = found.figure(store, "apportioned bytes of user")

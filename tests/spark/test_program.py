@@ -70,8 +70,8 @@ def test_generate_makes_a_store_and_the_list_of_its_faults(tmp_path: Path) -> No
     done = run("generate", tmp_path / "new", "--blocks", 40, "--faults", 1)
     assert done.exit_code == 0
     seeded = json.loads((tmp_path / "new" / "seeded.json").read_text())
-    assert {"job", "code", "type", "key"} == set(seeded[0])
-    assert len({one["code"] for one in seeded}) == len(seeded)
+    assert {"job", "code", "type", "key", "held"} == set(seeded[0])
+    assert len({(one["held"], one["code"]) for one in seeded}) == len(seeded)
 
 
 class _Page(HTMLParser):

@@ -50,6 +50,41 @@ def test_the_rows_are_those_of_the_store(spark: SparkSession, made: dict[str, Ma
     asyncio.run(compare())
 
 
+def test_values_of_the_dht_are_told_by_a_column_and_only_if_asked_for(
+    spark: SparkSession, made: dict[str, Made]
+) -> None:
+    """Beside the server's own blocks, taken apart as these are; joined again, they are whole."""
+    directory = made["sound"].directory
+    names = "held,type,key,size,header,data,certificate"
+    read = spark.read.format("sealmail").option("columns", names)
+    own = read.load(str(directory))
+    assert [row["held"] for row in own.select("held").distinct().collect()] == ["server"]
+    rows = read.option("held", "dht").option("rows", "4").load(str(directory)).collect()
+    assert len(rows) == made["sound"].values > 0
+    both = read.option("held", "server, dht").load(str(directory))
+    assert both.count() == made["sound"].blocks + made["sound"].values
+    whole = {
+        bytes(row["header"])
+        + bytes(row["data"] or b"")
+        + (b"NextClaim\r\n" + row["certificate"] if row["certificate"] else b"")
+        for row in rows
+    }
+    assert {len(row["data"]) for row in rows if row["type"] == "data"} == {900}
+
+    async def kept() -> set[bytes]:
+        async with BlockStore.open(directory) as store:
+            return await store.read(_bodies)
+
+    assert whole == asyncio.run(kept())
+    with pytest.raises(Exception, match="held is server or dht"):
+        read.option("held", "elsewhere").load(str(directory)).count()
+
+
+def _bodies(view: ReadView) -> set[bytes]:
+    values, keys = view.dht, view.dht.keys(limit=1000)
+    return {row.body for key in keys for row in values.under(key)}
+
+
 def _entry(kind: str, key: BlockKey, identity: bytes, view: ReadView) -> StoredEntry | None:
     return view.entry(kind, key, identity)
 

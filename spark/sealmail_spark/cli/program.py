@@ -155,8 +155,13 @@ def export(paths: tuple[Path, ...], target: Path, master: str | None) -> None:
 @click.option(
     "--partners", is_flag=True, help="Make two stores, a and b, of which b lacks what a has."
 )
+@click.option(
+    "--values", type=click.IntRange(0), default=0, help="So many values of the DHT beside them."
+)
 @click.option("--seed", type=int, default=0, help="Another number makes another store.")
-def generate(directory: Path, blocks: int, faults: int, partners: bool, seed: int) -> None:
+def generate(
+    directory: Path, blocks: int, faults: int, partners: bool, values: int, seed: int
+) -> None:
     """Make a realistic store of invented mail in DIRECTORY, and the list of what is wrong.
 
     The list is DIRECTORY/seeded.json.
@@ -164,13 +169,18 @@ def generate(directory: Path, blocks: int, faults: int, partners: bool, seed: in
     from sealmail_spark.generator.making import make_pair, make_store
 
     now = datetime.now(UTC).replace(microsecond=0)
+    if partners and values:
+        raise click.UsageError("partners keep no values of the DHT for each other: leave one out")
     if partners:
         made = make_pair(directory, blocks, faults=faults, seed=seed, now=now)
     else:
-        made = make_store(directory / "store", blocks, faults=faults, seed=seed, now=now)
+        made = make_store(
+            directory / "store", blocks, faults=faults, seed=seed, now=now, values=values
+        )
     seeded = [asdict(one) for one in made.seeded]
     (directory / "seeded.json").write_text(json.dumps(seeded, indent=2), encoding="utf-8")
-    click.echo(f"{made.blocks} blocks, {len(seeded)} faults in {directory}")
+    of_dht = f", {made.values} values of the DHT" if made.values else ""
+    click.echo(f"{made.blocks} blocks{of_dht}, {len(seeded)} faults in {directory}")
 
 
 def run_jobs(names: list[str], order: Order, market: Market | None = None) -> None:

@@ -17,6 +17,7 @@ from sealmail_protocol.blocks import BypassToken, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement, make_data_header
 from sealmail_protocol.fields import join_lines, split_lines
 from sealmail_protocol.stamps import data_challenge_prefix
+from sealmail_spark.demands import SERVER
 from sealmail_spark.generator.people import new_key, revoked_key, small_rsa_key
 from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.workshop import some_key, text_entry
@@ -31,12 +32,13 @@ _SHORT_LIFE: Final = 1800
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """A fault that an audit must find: which job, by which code, on which block."""
+    """A fault that an audit must find: which job, by which code, on which block, held for what."""
 
     job: str
     code: str
     type: str
     key: str
+    held: str = SERVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
+from sealmail_spark.generator.entangled import seeded_values, sound_values
 from sealmail_spark.generator.faults import Damage, Seeded, damage, seeded_faults
 from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.workshop import two_versions
-from sealmail_spark.generator.writing import copy_store, write_store
+from sealmail_spark.generator.writing import copy_store, write_store, write_values
 from sealmail_store import StoredEntry
 
 # The audit's present comes after all that was made, and after what was made to expire.
@@ -18,21 +19,26 @@ _LATER = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A store that was made: where, of how many blocks, with which faults."""
+    """A store that was made: where, of how many blocks, with which faults.
+
+    ``values`` are what it keeps for the DHT.
+    """
 
     directory: Path
     blocks: int
     seeded: tuple[Seeded, ...]
+    values: int = 0
 
 
 def make_store(
-    directory: Path, blocks: int, *, faults: int = 0, seed: int = 0, now: datetime
+    directory: Path, blocks: int, *, faults: int = 0, seed: int = 0, now: datetime, values: int = 0
 ) -> Made:
-    """Make a store of so many blocks, and ``faults`` of each kind beside them."""
+    """Make a store of so many blocks and ``values`` of the DHT, and ``faults`` of each kind."""
     town = Town(Random(seed), now, blocks)  # noqa: S311 - invented mail is no secret
     written = write_store(directory, town.entries(), now + _LATER)
+    kept = write_values(directory, sound_values(town, values)) if values else 0
     added = _add(directory, town, faults)
-    return Made(directory, written + added.blocks, added.seeded)
+    return Made(directory, written + added.blocks, added.seeded, kept + added.values)
 
 
 def add_faults(directory: Path, *, faults: int, seed: int = 1, now: datetime) -> Made:
@@ -41,7 +47,7 @@ def add_faults(directory: Path, *, faults: int, seed: int = 1, now: datetime) ->
     keys = [town.workshop.key(person, person.since) for person in town.people]
     written = write_store(directory, keys, now + _LATER)
     added = _add(directory, town, faults)
-    return Made(directory, written + added.blocks, added.seeded)
+    return Made(directory, written + added.blocks, added.seeded, added.values)
 
 
 def _add(directory: Path, town: Town, faults: int) -> Made:
@@ -56,7 +62,10 @@ def _add(directory: Path, town: Town, faults: int) -> Made:
 
     written = write_store(directory, entries(), town.now + _LATER)
     damage(directory, damages)
-    return Made(directory, written, tuple(seeded))
+    in_dht = list(seeded_values(town, faults))
+    if in_dht:
+        write_values(directory, (row for _, row in in_dht))
+    return Made(directory, written, (*seeded, *(one for one, _ in in_dht)), len(in_dht))
 
 
 def make_keys(directory: Path, blocks: int, *, now: datetime) -> Made:

@@ -45,14 +45,21 @@ class Workshop:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
 
-    def data(self, date: datetime, size: int) -> StoredEntry:
+    def data(self, date: datetime, size: int, *, price: Difficulty = FLOOR) -> StoredEntry:
         """Return a data block of random bytes."""
-        return self.data_of(date, self.rng.randbytes(size))
+        return self.data_of(date, self.rng.randbytes(size), price=price)
 
-    def data_of(self, date: datetime, raw: bytes, key: BlockKey | None = None) -> StoredEntry:
+    def data_of(
+        self,
+        date: datetime,
+        raw: bytes,
+        key: BlockKey | None = None,
+        *,
+        price: Difficulty = FLOOR,
+    ) -> StoredEntry:
         """Return a data block of these bytes, if asked under a key that is not theirs."""
         stamped = data_challenge_prefix(date) + raw
-        stamp = mint(stamped, FLOOR, threads=1)
+        stamp = mint(stamped, price, threads=1)
         lines = make_data_header(date, stamp, len(raw)).lines
         place = key or data_key(raw)
         header = join_lines(lines)
@@ -87,11 +94,13 @@ class Workshop:
         paid = reader.price.met_by(asked.bits, asked.nonces)
         return text_entry(block, block.own_key, paid=paid)
 
-    def acknowledgment(self, date: datetime, secret: AckHash | None = None) -> StoredEntry:
+    def acknowledgment(
+        self, date: datetime, secret: AckHash | None = None, *, price: Difficulty | None = None
+    ) -> StoredEntry:
         """Return the acknowledgment of a mail that may be anywhere."""
         secret = secret or AckHash(self.rng.randbytes(20))
-        floor = _STAMPS["acknowledgment"]
-        stamp = mint(acknowledgment_challenge(date, secret), floor, threads=1)
+        asked = price or _STAMPS["acknowledgment"]
+        stamp = mint(acknowledgment_challenge(date, secret), asked, threads=1)
         block = make_acknowledgment(date, stamp, secret)
         return text_entry(block, block.own_key)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
-from sealmail_store import INLINE_LIMIT, BlockData, BlockStore, StoredEntry, WriteView
+from sealmail_store import INLINE_LIMIT, BlockData, BlockStore, DhtRow, StoredEntry, WriteView
 
 _AT_ONCE = 500
 
@@ -29,6 +29,22 @@ def write_store(directory: Path, entries: Iterable[StoredEntry], now: datetime) 
         return written
 
     return asyncio.run(write())
+
+
+def write_values(directory: Path, rows: Iterable[DhtRow]) -> int:
+    """Put values of the DHT into the store in ``directory``; return how many."""
+    values = list(rows)
+
+    def put(view: WriteView) -> None:
+        for row in values:
+            view.dht.put(row)
+
+    async def write() -> None:
+        async with BlockStore.open(directory) as store:
+            await store.write(put)
+
+    asyncio.run(write())
+    return len(values)
 
 
 def copy_store(directory: Path, target: Path) -> None:

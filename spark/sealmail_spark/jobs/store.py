@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sealmail_spark.codes import CODES
+from sealmail_spark.demands import DHT
 from sealmail_spark.findings import as_figures, as_findings, figures_of, findings_by
 
 JOB = "store"
@@ -20,23 +21,26 @@ def store_findings(tallies: DataFrame) -> DataFrame:
 
 
 def store_figures(tallies: DataFrame) -> DataFrame:
-    """Return how many blocks and bytes there are, by type, level, age, size and signature."""
+    """Return how many blocks and bytes there are, by type, level, age, size and signature.
+
+    What is kept for the DHT is counted apart, by measures of its own.
+    """
+    counted, of_dht = tallies.where(F.col("code").isNull()), F.col("held") == DHT
+    own = figures_of(counted.where(~of_dht), JOB, _measures(""))
+    return as_figures(own.unionByName(figures_of(counted.where(of_dht), JOB, _measures("DHT "))))
+
+
+def _measures(of: str) -> list[tuple[str, Column, Column]]:
     kind, blocks = F.col("type"), F.col("blocks")
     size = F.when(kind == "data", F.pow(F.lit(2), F.col("power")).cast("long"))
-    return as_figures(
-        figures_of(
-            tallies.where(F.col("code").isNull()),
-            JOB,
-            [
-                ("blocks", kind, blocks),
-                ("bytes", kind, F.col("bytes")),
-                ("level", _by_type("bits"), blocks),
-                ("age", _by_type("day"), blocks),
-                ("size", size, blocks),
-                ("signature", _by_type("signature"), blocks),
-            ],
-        )
-    )
+    return [
+        (f"{of}blocks", kind, blocks),
+        (f"{of}bytes", kind, F.col("bytes")),
+        (f"{of}level", _by_type("bits"), blocks),
+        (f"{of}age", _by_type("day"), blocks),
+        (f"{of}size", size, blocks),
+        (f"{of}signature", _by_type("signature"), blocks),
+    ]
 
 
 def _by_type(column: str) -> Column:
