@@ -51,6 +51,7 @@ test: test-needs check ## run the checks, then every test but the long ones
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_OPTIONS)
 
 test-long: test-needs $(STAMPS)/test ## run the tests that take minutes
+	@.ci/i2pd $(VENV)/i2pd
 	$(BIN)/python -m pytest -m long $(PYTEST_OPTIONS)
 
 check: $(STAMPS)/test ## check format, style and types

@@ -1,8 +1,9 @@
-"""What ``sealmaild doctor`` examines from outside: port, DNS record, certificate and disk."""
+"""What ``sealmaild doctor`` examines from outside: ports, DNS record, certificate and disk."""
 
+import asyncio
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,12 @@ from typing import Any
 
 from cryptography import x509
 
+from sealmail_net.dialing import DialSettings, dial
+from sealmail_net.errors import NetworkError
+from sealmail_net.pins import MemoryPins
+from sealmail_net.socks import Proxies
 from sealmail_net.txt_resolver import LookupFailed, TxtSource
+from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.dns_records import named_transports, record_name
 from sealmail_protocol.replies import Banner
 from sealmail_server.config import Config
@@ -23,6 +29,10 @@ _BANNER_BYTES = 500
 # Peers pin the key, so an old certificate harms nobody; but who looks at dates will stumble.
 _SOON = timedelta(days=14)
 _LEAST_FREE = 1024**3
+_NETWORKS = {
+    Network.TOR: ("tor", "Tor", "tor_proxy"),
+    Network.I2P: ("i2p", "I2P", "i2p_proxy"),
+}
 _ANY_HOST = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104
 
 
@@ -78,6 +88,29 @@ def examine_hidden(status: Mapping[str, Any]) -> list[Finding]:
     if status["onion"]:
         findings.append(Finding("onion", bool(status["onion_published"]), status["onion"]))
     return findings
+
+
+async def examine_from_outside(
+    config: Config, hidden: Iterable[ServerAddress], pin: bytes
+) -> list[Finding]:
+    """Come to each hidden address through its network, as others do; ``pin`` is our key's."""
+    proxies = Proxies(config.proxy_policy)
+    coming = [_come_to(address, DialSettings(proxies=proxies), pin) for address in hidden]
+    return await asyncio.gather(*coming)
+
+
+async def _come_to(address: ServerAddress, settings: DialSettings, pin: bytes) -> Finding:
+    part, name, setting = _NETWORKS[address.network]
+    if not settings.proxies.policy.leads_to_any((address,)):
+        return Finding(part, True, f"{address}: not looked at from outside without {setting}")
+    try:
+        async with await dial(address, settings, MemoryPins(), strict_pin=True) as remote:
+            shown = remote.pin
+    except NetworkError as error:
+        return Finding(part, False, f"not reached through {name}: {error}")
+    if shown != pin:
+        return Finding(part, False, f"{address} leads to a server with another key than ours")
+    return Finding(part, True, f"{address} is reached through {name}")
 
 
 def examine_directory(directory: Path, config: Config, now: datetime) -> list[Finding]:

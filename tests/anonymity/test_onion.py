@@ -1,21 +1,24 @@
 """Mail over onion services in a private Tor network: every way of being anonymous."""
 
 import asyncio
-import json
 import secrets
 import shutil
 import socket
-import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
+from tests.anonymity.correspondence import (
+    correspond,
+    doctor_of,
+    eventually,
+    operator_asks,
+    sends,
+)
 from tests.anonymity.tor_network import TorNetwork, tor_network
-from tests.end_to_end.programs import PROGRAMS, Done, Server, User, free_port
+from tests.end_to_end.programs import Server, User, free_port
 from tests.server.users import data_lines
 
 from sealmail_client.profile import Home
@@ -28,11 +31,8 @@ from sealmail_protocol.replies import Word
 from sealmail_server.config import ONION_KEY_NAME
 from sealmail_server.onion_key import load_onion_key
 
-T = TypeVar("T")
-
 # Circuits are built while the machine does other things too.
 pytestmark = pytest.mark.timeout(400)
-_PATIENCE = 90.0
 
 
 @dataclass(frozen=True)
@@ -88,49 +88,9 @@ def onion_server(
     return server, ServerAddress(host, 8081)
 
 
-def operator_asks(server: Server, *arguments: str) -> Any:
-    """Return the JSON that a command of the operator prints."""
-    command = [str(PROGRAMS / "sealmaild"), *arguments, "--data", str(server.directory), "--json"]
-    return json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
-
-
 def until_published(server: Server) -> None:
     """Wait until tor has the onion service of a server."""
     eventually(lambda: operator_asks(server, "status")["onion_published"])
-
-
-def eventually(attempt: Callable[[], T]) -> T:
-    """Return what ``attempt`` gives once it is true: descriptors take their time to spread."""
-    end = time.monotonic() + _PATIENCE
-    while not (result := attempt()):
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.5)
-    return result
-
-
-def sends(sender: User, to: User, subject: str, *options: str) -> Done:
-    """Send a mail whose recipient is sought at the sender's own server, or as the options say."""
-    words = ("send", "--to", to.address, "--subject", subject, "--message", "text", *options)
-    return sender.tries(*words)
-
-
-def correspond(sender: User, to: User, subject: str, *options: str) -> None:
-    """Send a mail, fetch it, and see that its acknowledgment has come back."""
-    done = sends(sender, to, subject, *options)
-    assert done.exit_code == 0, done
-    to.does("fetch")
-    assert subject in to.subjects()
-
-    def acknowledged() -> bool:
-        states = [
-            recipient["state"]
-            for message in sender.does("acks", "--json").value
-            if message["subject"] == subject
-            for recipient in message["recipients"]
-        ]
-        return states == ["acknowledged"]
-
-    eventually(acknowledged)
 
 
 def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:
@@ -158,10 +118,10 @@ def test_the_service_is_published_again_when_tor_comes_back(town: Town) -> None:
     """After a crash of tor the same address leads to the server again; the doctor tells both."""
     town.network.restart_host()
     until_published(town.dual)
-    found = operator_asks(town.dual, "doctor")
-    state = {row["part"]: row["well"] for row in found["findings"]}
-    assert state["onion"]
-    assert state["hidden"]
+    eventually(lambda: doctor_of(town.dual)["tor"])
+    found = doctor_of(town.dual)
+    assert found["onion"]
+    assert found["hidden"]
     eventually(lambda: town.anna.tries("fetch").exit_code == 0)
 
 

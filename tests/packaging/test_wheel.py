@@ -170,6 +170,7 @@ def test_the_source_archive_can_be_built_and_tested_again(archives: Path) -> Non
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
+        ".ci/i2pd",
         ".ci/new-venv",
         ".ci/run",
         ".ci/system-packages",

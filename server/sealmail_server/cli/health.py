@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from sealmail_net.txt_resolver import TxtResolver
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_server.cli.common import (
     Commands,
     Exit,
@@ -18,17 +19,19 @@ from sealmail_server.cli.common import (
     or_fail,
     print_json,
 )
-from sealmail_server.config import Config
+from sealmail_server.config import HIDDEN_CERTIFICATE_NAME, Config
 from sealmail_server.doctoring import (
     Finding,
     examine_directory,
     examine_dns,
+    examine_from_outside,
     examine_hidden,
     examine_port,
 )
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
 from sealmail_server.setting_rules import BadConfig, Listen
+from sealmail_server.tls_identity import pin_of
 
 
 @click.command()
@@ -82,6 +85,7 @@ def doctor(data: Path, as_json: bool) -> None:
         *examine_port(listen, running=found["running"]),
         *_dns_findings(config, listen.port),
         *examine_hidden(found),
+        *_outside_findings(directory, config, found["hidden"]),
         *examine_directory(directory, config, utc_now()),
         _clock_finding(found),
         *_partner_findings(found["partner"]),
@@ -166,6 +170,14 @@ def _dns_findings(config: Config, port: int) -> list[Finding]:
     if config.covert:
         return []
     return asyncio.run(examine_dns(config, port, TxtResolver(config.dns_address)))
+
+
+def _outside_findings(directory: Path, config: Config, hidden: Sequence[str]) -> Sequence[Finding]:
+    if not hidden:
+        return []
+    pin = pin_of(directory / HIDDEN_CERTIFICATE_NAME)
+    addresses = [ServerAddress.parse(each) for each in hidden]
+    return asyncio.run(examine_from_outside(config, addresses, pin))
 
 
 def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> str | None:
