@@ -128,6 +128,19 @@ class User:
         assert done.exit_code == 0, done
         return user
 
+    @classmethod
+    def settle_in_dht(
+        cls, place: Path, name: str, address: str, *doors: Server, price: str = PRICE
+    ) -> "User":
+        """Make an identity that lives in the DHT, reached by any of ``doors``."""
+        user = cls(name, address, _unused(place / name.lower()), doors[0])
+        named = [word for door in doors for word in ("--entangled", str(door.address))]
+        identity = ("--name", name, "--address", address, "--price", price, "--no-passphrase")
+        local = ("--allow-private-targets", "--dns", "off")
+        done = user.runs("init", *identity, *local, *named)
+        assert done.exit_code == 0, done
+        return user
+
     @property
     def home(self) -> Path:
         """Return where the user's first identity lies."""
