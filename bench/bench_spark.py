@@ -118,7 +118,7 @@ def measure_spark(job: str, directory: Path, signatures: str = "0") -> dict[str,
 
 def measure_memory(place: Path, blocks: int) -> dict[str, float]:
     """Measure the driver's memory over a tenth of the blocks, and over all."""
-    found = {}
+    found: dict[str, float] = {}
     for count in (blocks // 10, blocks):
         told = spark(place / f"{count}", "store", 2)
         found |= {f"{count} {what}": told[what] for what in ("heap", "python")}
