@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -183,6 +184,21 @@ class User:
         done = self.tries(*arguments)
         assert done.exit_code == 0, done
         return done
+
+    def is_killed_at(self, query: str, *arguments: str) -> None:
+        """Give a command, and kill the program as soon as ``query`` finds something at home."""
+        process = subprocess.Popen(
+            self.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        database = sqlite3.connect(f"file:{self.home / 'mail.sqlite'}?mode=ro", uri=True)
+        deadline = time.monotonic() + SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if database.execute(query).fetchone() is not None:
+                process.kill()
+                break
+            time.sleep(0.005)
+        process.wait(SECONDS)
+        database.close()
 
     def sends(self, to: "Sequence[User]", subject: str, *options: str) -> Done:
         """Write to ``to``, looking up their keys on their servers."""

@@ -1,7 +1,9 @@
 """Mail over the DHT, by the installed programs: two who live there alone, and one with a home."""
 
 import os
+import pty
 import sqlite3
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.programs import SECONDS, Server, User
+from tests.end_to_end.programs import PRICE, SECONDS, Server, User
+
+from sealmail_client.profile import Home
 
 
 @dataclass(frozen=True)
@@ -116,3 +120,107 @@ def test_more_than_a_mib_is_refused_before_it_is_sealed(town: Town, tmp_path: Pa
         assert sender.does("outbox", "--json").value == before
     writes(ada, cat, "large", "--attach", str(attached))
     brings(cat, "large")
+
+
+@pytest.mark.parametrize(
+    "reached",
+    [
+        "SELECT 1 FROM outgoing_recipient WHERE state = 'stamped'",
+        "SELECT 1 FROM outgoing_taken WHERE server LIKE 'entangled%'",
+    ],
+    ids=["stamped", "half sent"],
+)
+def test_killed_and_repeated_a_mail_arrives_once(town: Town, tmp_path: Path, reached: str) -> None:
+    """Wherever sender and reader are killed: what is left to do is known."""
+    ada, ben = town.ada, town.ben
+    attached, subject = tmp_path / "noise.bin", f"killed {len(reached)}"
+    attached.write_bytes(os.urandom(900_000))
+    with closing(sqlite3.connect(ada.home / "mail.sqlite")) as database:
+        database.execute("DELETE FROM outgoing_taken")
+        database.commit()
+    words = ("--to", ben.address, "--subject", subject, "--message", "x", "--attach")
+    ada.is_killed_at(reached, "send", *words, str(attached))
+    ada.does("outbox", "--retry")
+    ben.is_killed_at("SELECT 1 FROM incoming WHERE state IN ('announced', 'fetched')", "fetch")
+    brings(ben, subject)
+    ben.does("fetch")
+    assert ben.subjects().count(subject) == 1
+    number = max(row["number"] for row in ada.does("outbox", "--json").value)
+    ada.outcome(number, "acknowledged")
+
+
+def test_a_door_that_is_away_is_passed_over_and_others_can_be_named(town: Town) -> None:
+    """Ben has two doors; a server that takes no part in the DHT is none."""
+    ada, ben = town.ada, town.ben
+    town.servers[1].stop()
+    try:
+        number = writes(ben, ada, "by the other door")
+        brings(ada, "by the other door")
+        ben.outcome(number, "acknowledged")
+    finally:
+        town.servers[1].start()
+    third = str(town.servers[2].address)
+    done = ben.does("identity", "set", "--entangled", third)
+    assert f"the DHT is reached by {third}\n" in done.output
+    findings = {row["part"]: row for row in ben.does("doctor", "--json").value}
+    assert findings["dht"]["well"]
+    assert findings["key"]["well"]
+    assert "login" not in findings
+
+
+def test_what_needs_a_home_server_is_refused_with_the_reason(town: Town, place: Path) -> None:
+    """Nobody holds mail back for one who lives in the DHT, and nobody there has an account."""
+    ada, cat, door = town.ada, town.cat, str(town.servers[0].address)
+    letter = ("send", "--to", cat.address, "--message", "x")
+    for words in (
+        (*letter, "--after", "1h"),
+        ("identity", "set", "--send", "proxy"),
+        ("identity", "set", "--server", door),
+    ):
+        assert ada.tries(*words).exit_code == 2
+    refused = cat.tries("identity", "set", "--entangled", door)
+    assert refused.exit_code == 2
+    assert "you have a home" in refused.complaint
+    dan = User("Dan", "dan@d.example", place / "dan", town.servers[0])
+    for more in (("--server", door), ("--auth-key", "0" * 20), ("--no-dht",)):
+        words = ("--name", "Dan", "--address", dan.address, "--entangled", door, *more)
+        refused = dan.tries("init", *words)
+        assert refused.exit_code == 2
+        assert "without a server and an account" in refused.complaint
+
+
+def test_a_door_into_nothing_is_told_and_init_goes_on_by_another(
+    town: Town, place: Path, servers: tuple[Server, Server]
+) -> None:
+    """The server is there, but takes no part in the DHT."""
+    eve = User("Eve", "eve@e.example", place / "eve", town.servers[0])
+    who = ("--name", eve.name, "--address", eve.address, "--allow-private-targets")
+    options = ("--no-passphrase", "--price", PRICE, "--dns", "off")
+    done = eve.tries("init", *who, *options, "--entangled", str(servers[0].address))
+    assert done.exit_code == 23
+    assert "takes no part in the DHT" in done.complaint
+    eve.does("init", "--entangled", str(town.servers[0].address))
+    number = writes(eve, town.ada, "at last")
+    brings(town.ada, "at last")
+    eve.outcome(number, "acknowledged")
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_one_at_a_terminal_is_asked_about_the_dht(town: Town, place: Path, answer: str) -> None:
+    """Nobody is asked who says so by an option, or is no human."""
+    server = town.servers[2]
+    fay = User("Fay", f"fay-{answer}@f.example", place / f"fay-{answer}", server)
+    who = ("--name", fay.name, "--address", fay.address, "--price", PRICE, "--no-passphrase")
+    home = ("--server", str(server.address), "--auth-key", server.auth_keys.pop())
+    command = fay.command("init", *who, *home, "--allow-private-targets", "--dns", "off")
+    keyboard, terminal = pty.openpty()
+    try:
+        with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE) as process:
+            os.write(keyboard, f"{answer}\n".encode())
+            told, _ = process.communicate(timeout=SECONDS)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert process.returncode == 0
+    assert b"in the DHT too?" in told
+    assert Home(fay.home).load().dht is (answer == "y")
