@@ -89,9 +89,15 @@ def test_prices_and_mailboxes_outlive_their_announcement(tmp_path: Path, ann: Us
         assert await office.post(second, key, login) == Accepted()
         for mailbox in ("a", "b", "c"):
             assert await office.post(mail(2, mailbox, 10)) == Accepted()
+        office.pass_time(days=11, hours=23)
+        late = message(ann.key_id, Difficulty(10, 2), mailbox="a", date=office.time)
+        assert await office.post(late) == Accepted()
+        office.pass_time(hours=2)
+        too_late = message(ann.key_id, Difficulty(10, 2), mailbox="a", date=office.time)
+        assert code_of(await office.post(too_late)) is Refusal.RECIPIENT
         office.pass_time(days=32)
         swept = await office.expiry.sweep()
-        assert swept.blocks == 5
+        assert swept.blocks == 6
         assert await office.read(key, ANYBODY) == ()
         fresh = message(ann.key_id, Difficulty(12, 2), mailbox="b", date=office.time)
         assert await office.post(fresh) == Pending(Difficulty(30, 2))
