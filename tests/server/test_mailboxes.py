@@ -229,6 +229,7 @@ def test_a_better_stamp_takes_the_place_of_the_same_mail(tmp_path: Path) -> None
         assert code_of(await office.post(varied(1, price=Difficulty(20, 2)))) is Refusal.FULL
         better = varied(0, date=mail.date, price=Difficulty(20, 2))
         assert await office.post(better) == Accepted()
+        assert await office.post(mail) == Accepted()
         [entry] = await office.read(key_of(mail), ann)
         assert entry.digest == block_digest(better)
 
