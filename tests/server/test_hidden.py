@@ -6,23 +6,34 @@ import hashlib
 import hmac
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.net.socks_server import SocksServer
 from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
+from tests.server.mailing import open_account, send_data, settled, states, until
 
 from sealmail_net.dialing import dial
 from sealmail_net.pins import MemoryPins
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import DnsTxt
 from sealmail_protocol.invitations import Invitation
+from sealmail_protocol.keys import KeyId
 from sealmail_protocol.replies import Word
-from sealmail_server.config import ONION_KEY_NAME, Config
+from sealmail_server.backups import restore
+from sealmail_server.config import (
+    CONTROL_PASSWORD_NAME,
+    HIDDEN_KEY_NAME,
+    ONION_KEY_NAME,
+    Config,
+)
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
+from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
@@ -223,11 +234,15 @@ def test_forwarders_are_a_class_of_their_own(directory: Path) -> None:
 
 
 def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path) -> None:
-    """DNS TXT is FAILED, nothing is dialled directly, and invitations name hidden hosts only."""
+    """DNS TXT is FAILED, nothing is dialled directly, and invitations name hidden hosts only.
+
+    Nor does it own to a public name: what is for one is not delivered here.
+    """
 
     async def scene() -> None:
         clock = TurnedClock(datetime.now(UTC))
         settings = {**HIDDEN, "covert": True, "tor_proxy": "127.0.0.1:1"}
+        settings |= {"listen": "127.0.0.1:8081", "allow_private_targets": True}
         async with serving(directory, clock, **settings) as server:
             running = server.status()
             assert running.listen == running.hidden_listen
@@ -235,6 +250,12 @@ def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path)
             async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as remote:
                 assert await remote.call(DnsTxt("cmsvr.example.net")) is Word.FAILED
                 shown = remote.pin
+                key_id = "0A" * 20
+                await open_account(server, KeyId.from_hex(key_id))
+                assert await remote.login(key_id, key_id)
+                named = "Post-To: server=localhost:8081"
+                assert await send_data(remote, b"are you localhost?", named) is Word.DONE
+                assert states(await settled(remote)) == [("data", 1, "given-up", "network")]
             invited = await server.operator.fulfil({"do": "account invite"})
             servers = Invitation.parse(invited["code"]).servers
             assert [(str(one.address), one.pin) for one in servers] == [
@@ -245,8 +266,57 @@ def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path)
     asyncio.run(scene())
 
 
+async def is_with_partner(server: Server) -> bool:
+    """Tell whether a server is connected to its partner."""
+    return bool((await server.operator.fulfil({"do": "pair status"}))["connected"])
+
+
+def test_covert_servers_are_paired_through_their_proxies(tmp_path: Path) -> None:
+    """Code and partner name onions and the keys shown there, and so do invitations."""
+    clock = TurnedClock(datetime.now(UTC))
+    hosts = [OnionKey(bytes((number,)) * 32).host for number in (1, 2)]
+    for host in hosts:
+        make_server(tmp_path / host, clock)
+
+    async def scene() -> None:
+        proxy = SocksServer({})
+        async with AsyncExitStack() as stack, asyncio.timeout(60):
+            at = await stack.enter_async_context(proxy.serving())
+            first, second = [
+                await stack.enter_async_context(
+                    serving(
+                        tmp_path / host,
+                        clock,
+                        hidden_listen="127.0.0.1:0",
+                        hidden_names=[host],
+                        covert=True,
+                        tor_proxy=str(at),
+                    )
+                )
+                for host in hosts
+            ]
+            proxy.hosts = {
+                host: server.status().listen.port
+                for host, server in zip(hosts, (first, second), strict=True)
+            }
+            offered = await first.operator.fulfil({"do": "pair offer"})
+            joined = await second.operator.fulfil({"do": "pair join", "code": offered["code"]})
+            assert joined["partner"] == f"{hosts[0]}:8081"
+            for server in (first, second):
+                await until(partial(is_with_partner, server))
+            invited = await first.operator.fulfil({"do": "account invite"})
+            named = [one.address.host for one in Invitation.parse(invited["code"]).servers]
+            assert named == hosts
+        assert {one.host for one in proxy.asked} == set(hosts)
+
+    asyncio.run(scene())
+
+
 def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
-    """Whoever restores the server restores its onion address."""
+    """Whoever restores the server restores its onion address; nobody else may read the files."""
+    password = directory / CONTROL_PASSWORD_NAME
+    password.parent.mkdir(exist_ok=True)
+    password.write_text("secret")
 
     async def scene() -> None:
         clock = TurnedClock(datetime.now(UTC))
@@ -258,5 +328,10 @@ def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
             assert not onion.published
 
     asyncio.run(scene())
-    kept = load_onion_key(tmp_path / "copy" / ONION_KEY_NAME)
-    assert kept == load_onion_key(directory / ONION_KEY_NAME)
+    restore(tmp_path / "copy", tmp_path / "restored")
+    secrets = (ONION_KEY_NAME, CONTROL_PASSWORD_NAME, HIDDEN_KEY_NAME)
+    for place in (tmp_path / "copy", tmp_path / "restored"):
+        for name in secrets:
+            assert (place / name).read_bytes() == (directory / name).read_bytes()
+            assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
+    assert load_onion_key(tmp_path / "restored" / ONION_KEY_NAME).host.endswith(".onion")
