@@ -21,7 +21,8 @@ from sealmail_server.onion_service import OnionService
 from sealmail_server.tls_identity import TlsIdentity, make_tls_identity, pin_of
 from sealmail_server.tor_control import ControlPort
 
-# All who come through Tor and I2P are one source: nothing tells one of them from another.
+# All who come through Tor and I2P are one source until they have logged in: nothing tells one of
+# them from another.
 HIDDEN_SOURCE = "hidden"
 
 

@@ -17,8 +17,10 @@ import pytest
 from tests.net.socks_server import SocksServer
 from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
 from tests.server.mailing import open_account, send_data, settled, states, until
+from tests.server.test_door import use_up
 
 from sealmail_net.dialing import dial
+from sealmail_net.errors import NetworkError
 from sealmail_net.pins import MemoryPins
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import DnsTxt
@@ -32,6 +34,7 @@ from sealmail_server.config import (
     ONION_KEY_NAME,
     Config,
 )
+from sealmail_server.hidden import HIDDEN_SOURCE
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
 from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig
@@ -335,3 +338,28 @@ def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
             assert (place / name).read_bytes() == (directory / name).read_bytes()
             assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
     assert load_onion_key(tmp_path / "restored" / ONION_KEY_NAME).host.endswith(".onion")
+
+
+def test_strangers_keep_no_user_out_of_the_hidden_port(directory: Path) -> None:
+    """They are one source, which may be used up; who logs in is a source of his own."""
+
+    async def scene() -> None:
+        clock, key_id = TurnedClock(datetime.now(UTC)), KeyId(b"k" * 20)
+        async with serving(directory, clock, **HIDDEN) as server:
+            await open_account(server, key_id)
+            use_up(server.services.failed_logins, HIDDEN_SOURCE)
+            use_up(server.services.lookup_requests, HIDDEN_SOURCE)
+            hidden = server.status().hidden_listen
+            assert hidden is not None
+            at = ServerAddress(hidden.host, hidden.port)
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as stranger:
+                with pytest.raises(NetworkError):
+                    await stranger.call(DnsTxt("cmsvr.example.net"))
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as guesser:
+                with pytest.raises(NetworkError):
+                    await guesser.login(key_id.hex, "W" * 40)
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as user:
+                assert await user.login(key_id.hex, key_id.hex)
+                assert await user.call(DnsTxt("single-label")) is Word.NOT_FOUND
+
+    asyncio.run(scene())

@@ -394,12 +394,12 @@ def test_dead_onions_of_one_user_do_not_slow_the_others(homes: list[Path]) -> No
             at = await stack.enter_async_context(proxy.serving())
             (home,) = await stack.enter_async_context(running(homes[0], tor_proxy=str(at)))
             lost = [post_to(f"{host}:8081") for host in pits]
-            for who in (19, 20, 21):
+            for who in (40, 41, 42):
                 attacker = await log_in(home, recipient(who))
                 assert await send_data(attacker, b"lost %d" % who, *lost) is Word.DONE
                 await attacker.quit()
             await until(lambda: asyncio.sleep(0, len(proxy.asked) >= 40))
-            async with await log_in(home, recipient(22)) as remote, asyncio.timeout(20):
+            async with await log_in(home, recipient(43)) as remote, asyncio.timeout(20):
                 await send_data(remote, b"found", post_to(f"{alive}:8081"))
                 assert states(await settled(remote)) == [("data", 1, "delivered", "-")]
 
