@@ -406,6 +406,27 @@ def test_dead_onions_of_one_user_do_not_slow_the_others(homes: list[Path]) -> No
     play(scenario)
 
 
+def test_the_preferred_network_is_tried_first(homes: list[Path]) -> None:
+    """Groups with an address in each network are delivered to by Tor, where that is preferred."""
+    onions = [OnionKey(bytes((number,)) * 32).host for number in range(100, 106)]
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            (target,) = await stack.enter_async_context(running(homes[1]))
+            proxy = SocksServer(dict.fromkeys(onions, address_of(target).port))
+            at = await stack.enter_async_context(proxy.serving())
+            settings = {"tor_proxy": str(at), "preferred_connection": "tor"}
+            (home,) = await stack.enter_async_context(running(homes[0], **settings))
+            groups = [post_to(target, f"{host}:8081") for host in onions]
+            async with await log_in(home, recipient(44)) as remote:
+                await send_data(remote, b"by Tor", *groups)
+                rows = await settled(remote, len(groups))
+                assert {row.state for row in rows} == {"delivered"}
+        assert {one.host for one in proxy.asked} >= set(onions)
+
+    play(scenario)
+
+
 def test_each_user_has_his_share_of_the_queue(homes: list[Path]) -> None:
     """Rows, bytes and new servers beyond it are FAILED, and the others are served."""
 
