@@ -36,6 +36,7 @@ from sealmail_server.config import (
 )
 from sealmail_server.hidden import HIDDEN_SOURCE
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
+from sealmail_server.onion_service import OnionService
 from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
@@ -174,6 +175,22 @@ def test_a_password_opens_the_control_port() -> None:
     publish(FakeTor("HASHEDPASSWORD", password="p w"), "p w")
     with pytest.raises(ControlFailed, match="515 Authentication failed"):
         publish(FakeTor("HASHEDPASSWORD", password="p w"), "other")
+
+
+def test_a_password_that_is_written_down_later_is_taken_up() -> None:
+    """The operator does what the message says, and the service is published at the next try."""
+
+    async def scene() -> None:
+        passwords = [""]
+        async with FakeTor("HASHEDPASSWORD", password="p w").serving() as place:
+            service = OnionService(OnionKey(SEED), 8081, lambda: ControlPort(place, passwords[-1]))
+            keeping = asyncio.create_task(service.keep_published("127.0.0.1:8082"))
+            await until(lambda: asyncio.sleep(0, "control_password" in service.state))
+            passwords.append("p w")
+            await until(lambda: asyncio.sleep(0, service.published))
+            keeping.cancel()
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
 
 
 @pytest.mark.parametrize(
