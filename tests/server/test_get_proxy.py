@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.net.small_server import SmallServer
@@ -93,7 +94,7 @@ def test_the_preferred_network_is_asked_first(homes: list[Path]) -> None:
             (target,) = await stack.enter_async_context(running(homes[1]))
             proxy = SocksServer({ONION.host: address_of(target).port})
             at = await stack.enter_async_context(proxy.serving())
-            settings = {"tor_proxy": str(at), "preferred_connection": "tor"}
+            settings: dict[str, Any] = {"tor_proxy": str(at), "preferred_connection": "tor"}
             (home,) = await stack.enter_async_context(running(homes[0], **settings))
             async with await log_in(home) as remote:
                 for number in range(6):

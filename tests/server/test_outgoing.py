@@ -415,7 +415,7 @@ def test_the_preferred_network_is_tried_first(homes: list[Path]) -> None:
             (target,) = await stack.enter_async_context(running(homes[1]))
             proxy = SocksServer(dict.fromkeys(onions, address_of(target).port))
             at = await stack.enter_async_context(proxy.serving())
-            settings = {"tor_proxy": str(at), "preferred_connection": "tor"}
+            settings: dict[str, Any] = {"tor_proxy": str(at), "preferred_connection": "tor"}
             (home,) = await stack.enter_async_context(running(homes[0], **settings))
             groups = [post_to(target, f"{host}:8081") for host in onions]
             async with await log_in(home, recipient(44)) as remote:
