@@ -119,6 +119,25 @@ def test_mail_for_nobody_waits_for_an_account_and_then_arrives(tmp_path: Path) -
     in_post_office(tmp_path, scenario)
 
 
+def test_who_has_proven_nothing_reads_and_drops_nothing(tmp_path: Path) -> None:
+    """A first login under somebody's key id, which anybody may try, opens no mailbox."""
+    data = b"what mail names"
+
+    async def scenario(office: PostOffice) -> None:
+        ann = await office.open_account(ANN)
+        squatter = dataclasses.replace(ann, confirmed=False)
+        mail = message(ANN, data=data)
+        assert await office.post_data(data) == Accepted()
+        assert await office.post(mail) == Accepted()
+        for key in (key_of(mail), data_key(data)):
+            assert await office.read(key, squatter) == ()
+            assert len(await office.read(key, ann)) == 1
+        assert not await office.intake.drop(key_of(mail), block_digest(mail), squatter)
+        assert len(await office.read(key_of(mail), ann)) == 1
+
+    in_post_office(tmp_path, scenario)
+
+
 def test_what_waited_a_day_in_vain_is_forgotten(tmp_path: Path) -> None:
     """After 24 hours the verdict is NOT FOUND, and an account that comes then finds nothing."""
 
