@@ -285,6 +285,7 @@ static PyObject *steps(PyObject *module, PyObject *args)
     if (message != NULL && kernel != NULL && check(bits >= 1 && bits <= 64, "1 to 64 bits")) {
         struct watch watch;
         struct places at;
+        struct arrivals seen;
         begin_watch(&watch, never, NULL);
         prepare_walk(message, data.buf, (size_t)data.len, "5a175a175a175a17", bits, 32);
         uint64_t mask = (uint64_t)message->mask_hi << 32 | message->mask_lo;
@@ -292,7 +293,7 @@ static PyObject *steps(PyObject *module, PyObject *args)
             put_lane(&at, lane, (place + (uint64_t)lane * 0x9e3779b97f4a7c15) & mask);
         Py_BEGIN_ALLOW_THREADS
         for (unsigned done = 0; done < most;)
-            done += walk_lanes(kernel, message, &at, most - done, &watch);
+            done += walk_lanes(kernel, message, &at, most - done, &seen, &watch);
         Py_END_ALLOW_THREADS
         result = PyTuple_New(kernel->lanes);
         for (unsigned lane = 0; result && lane < kernel->lanes; lane++) {
