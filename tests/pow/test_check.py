@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sealmail_pow import Difficulty, Stamp, StampCheck, level, mint, verify
-from sealmail_pow.check import weighings
+from sealmail_pow.check import WEIGHINGS
 
 stamps = (
     st.lists(st.text("0123456789abcdef", min_size=1, max_size=64), min_size=2, unique=True)
@@ -30,14 +30,14 @@ def test_bytes_in_pieces_weigh_like_the_whole(
     assert check.bits() == level(b"".join(chunks), stamp)
 
 
-@pytest.mark.parametrize("way", weighings())
+@pytest.mark.parametrize("way", WEIGHINGS)
 @settings(deadline=None)
 @given(stamps, st.lists(st.integers(0, 700), max_size=12), st.randoms(use_true_random=False))
 def test_every_way_of_weighing_gives_the_bits_of_the_digests(
     way: str, stamp: Stamp, sizes: list[int], random: Random
 ) -> None:
     """Side by side or in turn, at whatever places blocks of 64 bytes begin and end."""
-    weighing = weighings()[way](stamp.nonces)
+    weighing = WEIGHINGS[way](stamp.nonces)
     data = b""
     for size in sizes:
         chunk = random.randbytes(size)
@@ -50,20 +50,20 @@ def test_every_way_of_weighing_gives_the_bits_of_the_digests(
     assert weighing.bits() == min(256 - (first ^ other).bit_length() for other in others)
 
 
-@pytest.mark.skipif("shani" not in weighings(), reason="needs SHA instructions")
+@pytest.mark.skipif("shani" not in WEIGHINGS, reason="needs SHA instructions")
 @pytest.mark.parametrize(
     "nonces", [("1",), ["1", "2"], ("1", 2), ("1", "\u00e9"), ("1", "2" * 65), ("1",) * 17]
 )
 def test_a_weighing_takes_nothing_but_the_nonces_of_a_stamp(nonces: tuple[str, ...]) -> None:
     """What could reach beyond the memory of a weighing begins none."""
     with pytest.raises(ValueError, match="nonce"):
-        weighings()["shani"](nonces)
+        WEIGHINGS["shani"](nonces)
 
 
-@pytest.mark.skipif("shani" not in weighings(), reason="needs SHA instructions")
+@pytest.mark.skipif("shani" not in WEIGHINGS, reason="needs SHA instructions")
 def test_a_second_thread_is_turned_away_from_a_weighing() -> None:
     """Bytes are hashed without the interpreter's lock: nobody looks at half a block."""
-    weighing = weighings()["shani"](("2a", "3b"))
+    weighing = WEIGHINGS["shani"](("2a", "3b"))
     thread = threading.Thread(target=weighing.update, args=(bytes(64 * 1024 * 1024),))
     thread.start()
     turned_away = 0

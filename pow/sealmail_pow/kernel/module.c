@@ -405,6 +405,8 @@ static PyMethodDef methods[] = {
 
 static int add_types(PyObject *module)
 {
+    if (kernel_named("shani") == NULL)
+        return 0;
     PyObject *weighing = PyType_FromModuleAndSpec(module, &weighing_spec, NULL);
     if (weighing == NULL)
         return -1;
