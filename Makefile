@@ -15,7 +15,8 @@ TEST_EXTRAS := $(RUN_EXTRAS) spark
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
 TEST_NEEDS := $(RUN_NEEDS) git:git zip:zip unzip:unzip strace:strace knotd:knot tor:tor microsocks:microsocks \
-	java:default-jre-headless ip:iproute2 nft:nftables faketime:faketime
+	java:default-jre-headless ip:iproute2 nft:nftables faketime:faketime \
+	unbound:unbound
 # The compiler makes the proof of work fast; without it the search is pure Python. Headers have
 # no command of their own, so they go by the one that comes with them.
 BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev

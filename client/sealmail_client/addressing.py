@@ -205,7 +205,10 @@ class Addressing:
             self.doubts += search.doubts
         # All at once: keys of different sources are rivals too.
         sources = {key_id: one.source for one in reversed(sightings) for key_id in _ids(one)}
-        self._desk.correspondents.learn(address, union(sightings), self._desk.clock(), sources)
+        vouched = {key_id for one in sightings if one.vouched for key_id in _ids(one)}
+        self._desk.correspondents.learn(
+            address, union(sightings), self._desk.clock(), sources, vouched
+        )
         return sightings
 
     async def _announced(
@@ -265,13 +268,16 @@ class Addressing:
             return []
         return [DhtSource(desk.servers.in_dht, desk.verifier, desk.clock)]
 
-    def _at(self, transport: Transport) -> KeySource:
-        """Return who asks a group: we, or the home server if that is to deliver our mail too."""
+    def _at(self, transport: Transport, signed: bool = False) -> KeySource:
+        """Return who asks a group: we, or the home server if that is to deliver our mail too.
+
+        ``signed``: the domain asked for names it, as DNSSEC has proven.
+        """
         desk = self._desk
         if transport.entangled:
             return DhtSource(desk.servers.in_dht, desk.verifier, desk.clock)
         if desk.settings.send is Delivery.DIRECT or transport == desk.settings.transport:
-            return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
+            return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock, signed)
         return ProxiedSource(transport, desk.servers.at_home, desk.verifier, desk.clock)
 
     def _domain(self, domain: str) -> KeySource:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from sealmail_net.txt_resolver import TxtResolver
@@ -30,10 +31,16 @@ class Connecting:
     prefer: Network = Network.DIRECT  # of a server with several addresses
     dns: DnsUse = DnsUse.DIRECT
     dns_server: ServerAddress | None = None  # none: the resolver of the system
+    dnssec: bool = False  # it checks signatures, and is believed in that
+    ca_certificates: Path | None = None  # whose word on servers counts; none: the system's CAs
 
     def __post_init__(self) -> None:
         if self.anonymous and self.dns is DnsUse.DIRECT:
             raise ValueError("an anonymous identity asks DNS by its server or not at all")
+        if self.dnssec and self.dns is not DnsUse.DIRECT:
+            raise ValueError(
+                "DNSSEC needs --dns direct: a server's word on signatures is no proof"
+            )
         # Both say what is wrong with them.
         self.policy  # noqa: B018
         self.resolver  # noqa: B018
@@ -52,7 +59,7 @@ class Connecting:
     @property
     def resolver(self) -> TxtResolver:
         """Return whom to ask where DNS is asked directly."""
-        return TxtResolver(self.dns_server)
+        return TxtResolver(self.dns_server, validates=self.dnssec)
 
     def rows(self) -> dict[str, str]:
         """Return the lines of ``config.toml`` that say this."""
@@ -64,6 +71,8 @@ class Connecting:
             "prefer": json.dumps(self.prefer.value),
             "dns": json.dumps(self.dns),
             "dns_server": json.dumps(_or_empty(self.dns_server)),
+            "dnssec": json.dumps(self.dnssec),
+            "ca_certificates": json.dumps(str(self.ca_certificates or ""), ensure_ascii=False),
         }
 
     @classmethod
@@ -77,6 +86,8 @@ class Connecting:
             prefer=Network(_text(rows, "prefer")),
             dns=DnsUse(_text(rows, "dns")),
             dns_server=_address(rows, "dns_server"),
+            dnssec=_switch(rows, "dnssec"),
+            ca_certificates=_path(rows, "ca_certificates"),
         )
 
 
@@ -91,6 +102,11 @@ def _or_empty(address: ServerAddress | None) -> str:
 def _address(rows: Mapping[str, Any], name: str) -> ServerAddress | None:
     text = _text(rows, name)
     return ServerAddress.parse(text) if text else None
+
+
+def _path(rows: Mapping[str, Any], name: str) -> Path | None:
+    text = _text(rows, name)
+    return Path(text) if text else None
 
 
 def _text(rows: Mapping[str, Any], name: str) -> str:

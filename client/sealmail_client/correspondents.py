@@ -1,7 +1,7 @@
 """Whose key is whose: trust on first use, and the user's word on everything after."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -65,11 +65,10 @@ class Correspondents:
         rows = self._database.rows("SELECT DISTINCT address FROM known_key ORDER BY address")
         return tuple(row["address"] for row in rows)
 
-    def standing(self, user_id: str, key_id: KeyId) -> str:
-        """Return how far ``key_id`` can be relied on as that of ``user_id``, for people."""
+    def entry(self, user_id: str, key_id: KeyId) -> KnownKey | None:
+        """Return what is known of ``key_id`` as that of ``user_id``."""
         known = self.known(address_in(user_id))
-        found = next((key.standing for key in known if key.key_id == key_id), None)
-        return found or "not in the address book"
+        return next((key for key in known if key.key_id == key_id), None)
 
     def trusted_key(self, address: str) -> KeyId | None:
         """Return the key to seal to, ``None`` for a stranger; ``KeyUndecided`` if unclear."""
@@ -115,8 +114,12 @@ class Correspondents:
         found: Sequence[FoundKey],
         now: datetime,
         sources: Mapping[KeyId, str] | None = None,
+        vouched: Container[KeyId] = frozenset(),
     ) -> None:
         """Take note of the keys that claim ``address``; ``sources`` tells where each was seen.
+
+        Those in ``vouched`` came from a server that proved to be the domain's. That is a mark
+        for people to see, and decides nothing.
 
         A single key for an address never seen before is trusted; any other new one waits for
         the user, and until then nothing is sent to the address. A revoked one is no candidate.
@@ -134,6 +137,8 @@ class Correspondents:
                 )
             for key in found:
                 self._saw(address, key, now, (sources or {}).get(key.key_id, ""))
+                if key.key_id in vouched:
+                    self._mark(address, key.key_id, now)
 
     def remember(self, found: FoundKey) -> None:
         """Keep the announcement of a key that was found by its id, if it is newer."""
@@ -143,7 +148,8 @@ class Correspondents:
     def miss_claim(self, address: str, key_id: KeyId) -> None:
         """Take note that a chosen key does not claim ``address`` where it was seen to do so."""
         self._database.write(
-            "UPDATE known_key SET change = ? WHERE address = ? AND key_id = ? AND change = ''"
+            "UPDATE known_key SET change = ?, domain_verified = NULL"
+            " WHERE address = ? AND key_id = ? AND change = ''"
             " AND decision IN (?, ?)",
             Change.UNCLAIMED,
             address,
@@ -226,8 +232,8 @@ class Correspondents:
         if before == after:
             return
         self._database.write(
-            "UPDATE known_key SET change = ? WHERE key_id = ? AND address = ?"
-            " AND decision IN (?, ?)",
+            "UPDATE known_key SET change = ?, domain_verified = NULL"
+            " WHERE key_id = ? AND address = ? AND decision IN (?, ?)",
             Change.MOVED,
             key_id.hex,
             before,
@@ -251,6 +257,14 @@ class Correspondents:
             Change.UNCLAIMED,
             address,
             found.key_id.hex,
+        )
+
+    def _mark(self, address: str, key_id: KeyId, now: datetime) -> None:
+        self._database.write(
+            "UPDATE known_key SET domain_verified = ? WHERE address = ? AND key_id = ?",
+            format_date(now),
+            address,
+            key_id.hex,
         )
 
     def _decide(self, address: str, key_id: KeyId, decision: Decision, now: datetime) -> None:
@@ -277,6 +291,7 @@ def _known_key(row: sqlite3.Row) -> KnownKey:
         change=Change(row["change"]),
         user_id=_announcement(row["block"]).user_id if row["block"] is not None else "",
         revoked=bool(row["revoked"]),
+        domain_verified=parse_date(row["domain_verified"]) if row["domain_verified"] else None,
     )
 
 

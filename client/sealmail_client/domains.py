@@ -23,9 +23,10 @@ SERVER_LIFE = 300
 
 @dataclass(frozen=True, slots=True)
 class DomainServers:
-    """The groups of servers that a domain names."""
+    """The groups of servers that a domain names; ``signed`` if DNSSEC has proven that it does."""
 
     transports: tuple[Transport, ...] = ()
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Domains:
         if answer is None:
             answer = await self._ask(name)
             self._remember(name, answer)
-        return DomainServers(named_transports(answer.texts))
+        return DomainServers(named_transports(answer.texts), answer.signed)
 
     async def _ask(self, name: str) -> TxtAnswer:
         if self.connecting.dns is DnsUse.DIRECT:
@@ -74,7 +75,8 @@ class Domains:
         one = self.connecting
         if one.dns is DnsUse.SERVER:
             return one.dns
-        return f"{one.dns} {one.dns_server or 'system'}"
+        signed = " dnssec" if one.dnssec else ""
+        return f"{one.dns} {one.dns_server or 'system'}{signed}"
 
     def _remembered(self, name: str) -> TxtAnswer | None:
         row = self.database.row(
@@ -82,18 +84,19 @@ class Domains:
         )
         if row is None or parse_date(row["until"]) <= self.clock():
             return None
-        return TxtAnswer(tuple(_texts(row["texts"])))
+        return TxtAnswer(tuple(_texts(row["texts"])), signed=bool(row["signed"]))
 
     def _remember(self, name: str, answer: TxtAnswer) -> None:
         now = self.clock()
         with self.database.unit():
             self.database.write("DELETE FROM txt_answer WHERE until <= ?", format_date(now))
             self.database.write(
-                "INSERT OR REPLACE INTO txt_answer VALUES (?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO txt_answer VALUES (?, ?, ?, ?, ?)",
                 self._asked,
                 name,
                 format_date(now + timedelta(seconds=answer.lifetime)),
                 json.dumps(answer.texts),
+                answer.signed,
             )
 
 

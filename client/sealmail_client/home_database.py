@@ -219,8 +219,23 @@ CREATE TABLE txt_answer (
 ) STRICT;
 """
 
+_MARKS = """
+ALTER TABLE known_key ADD COLUMN domain_verified TEXT;  -- when its domain last vouched for it
+ALTER TABLE txt_answer ADD COLUMN signed INTEGER NOT NULL DEFAULT 0;  -- proven by DNSSEC
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
-_STEPS = (_FIRST_SCHEMA, _SIGHTINGS, _OWN_PLACES, _TRIES, _WRITING, _HINTS, _DOMAINS, _PROXY)
+_STEPS = (
+    _FIRST_SCHEMA,
+    _SIGHTINGS,
+    _OWN_PLACES,
+    _TRIES,
+    _WRITING,
+    _HINTS,
+    _DOMAINS,
+    _PROXY,
+    _MARKS,
+)
 SCHEMA_VERSION = len(_STEPS)
 
 

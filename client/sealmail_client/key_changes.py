@@ -10,6 +10,9 @@ from sealmail_client.headers import address_in
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
 
+# The standing of a key that was never seen to claim its address.
+NOT_KNOWN = "not in the address book"
+
 
 class Decision(StrEnum):
     """What is thought of a key for an address."""
@@ -23,6 +26,14 @@ class Decision(StrEnum):
     def chosen(self) -> bool:
         """Return whether mail to the address is sealed to this key."""
         return self in (Decision.VERIFIED, Decision.TRUSTED)
+
+
+class Mark(StrEnum):
+    """What speaks for a key, for people to see; the rungs of a ladder."""
+
+    PINNED = "pinned"  # the first one seen, or the user's word: no other takes its place unseen
+    DOMAIN_VERIFIED = "domain-verified"  # its domain's server gave it, as a CA or DNSSEC proves
+    VERIFIED_IN_PERSON = "verified in person"  # the user compared the fingerprint with its owner
 
 
 class Change(StrEnum):
@@ -46,13 +57,27 @@ class KnownKey:
     change: Change = Change.NONE
     user_id: str = ""
     revoked: bool = False
+    domain_verified: datetime | None = None  # when a server of its domain last proved to be that
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Return what speaks for the key, the weakest first; nothing does for a revoked one."""
+        held = {
+            Mark.PINNED: self.decision.chosen,
+            Mark.DOMAIN_VERIFIED: self.domain_verified is not None,
+            Mark.VERIFIED_IN_PERSON: self.decision is Decision.VERIFIED,
+        }
+        return tuple(mark for mark, earned in held.items() if earned and not self.revoked)
 
     @property
     def standing(self) -> str:
-        """Return in a word or two how far the key can be relied on."""
+        """Return in a few words how far the key can be relied on."""
         if self.revoked:
             return "revoked"
-        return f"{self.decision}, {self.change}" if self.change else str(self.decision)
+        words = [str(mark) for mark in self.marks]
+        if not self.decision.chosen:
+            words.insert(0, str(self.decision))
+        return ", ".join([*words, str(self.change)] if self.change else words)
 
 
 class KeyUndecided(ClientError):

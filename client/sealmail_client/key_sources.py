@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from sealmail_client.domain_names import vouches_for
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.posting import Peer
@@ -26,10 +27,14 @@ DNS_PREFIX = "dns "
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a source knows: keys that hold in themselves, and why others were left out."""
+    """What a source knows: keys that hold in themselves, and why others were left out.
+
+    ``vouched``: the keys came in a session whose certificate speaks for the domain of the address.
+    """
 
     keys: tuple[FoundKey, ...] = ()
     doubts: tuple[str, ...] = ()
+    vouched: bool = False
 
 
 class KeySource(Protocol):
@@ -55,12 +60,16 @@ LookUp = Callable[[Sequence[ServerAddress]], AbstractAsyncContextManager[Peer]]
 
 @dataclass(frozen=True, slots=True)
 class ServerSource:
-    """A group of servers, any one of which is asked, without login."""
+    """A group of servers, any one of which is asked, without login.
+
+    ``signed``: DNSSEC has proven that the domain asked for names these hosts.
+    """
 
     transport: Transport
     look_up: LookUp
     verifier: Verifier
     clock: Callable[[], datetime]
+    signed: bool = False
 
     @property
     def name(self) -> str:
@@ -71,7 +80,10 @@ class ServerSource:
         """Ask one server of the group for claims, and for the key of each."""
         async with self.look_up(self.transport.servers) as peer:
             lookup = KeyLookup(peer.server, self.verifier, self.clock())
-            return Answer(await lookup.by_address(address), tuple(lookup.doubts))
+            keys = await lookup.by_address(address)
+            hosts = [server.host for server in self.transport.servers] if self.signed else []
+            vouched = vouches_for(peer.server.shown, address.rpartition("@")[2], hosts)
+            return Answer(keys, tuple(lookup.doubts), vouched)
 
     async def by_key_id(self, key_id: KeyId) -> Answer:
         """Ask one server of the group for an announcement."""
@@ -175,11 +187,14 @@ class DhtSource:
 
 @dataclass(frozen=True, slots=True)
 class DomainSource:
-    """The servers that a mail domain names in DNS; ``at`` makes the source for a group of them."""
+    """The servers that a mail domain names in DNS.
+
+    ``at`` makes the source for a group of them, and is told whether DNSSEC has proven it.
+    """
 
     domain: str
     servers_of: Callable[[str], Awaitable[DomainServers]]
-    at: Callable[[Transport], KeySource]
+    at: Callable[[Transport, bool], KeySource]
 
     @property
     def name(self) -> str:
@@ -200,7 +215,7 @@ class DomainSource:
         unreached: list[NetworkError] = []
         for transport in found.transports:
             try:
-                answers.append(await question(self.at(transport)))
+                answers.append(await question(self.at(transport, found.signed)))
             except NetworkError as error:
                 unreached.append(error)
                 continue
@@ -208,11 +223,11 @@ class DomainSource:
                 break
         if unreached and not answers:
             raise NoServerReached([reason for error in unreached for reason in _reasons(error)])
-        keys = answers[-1].keys if answers else ()
+        last = answers[-1] if answers else Answer()
         doubts = [doubt for answer in answers for doubt in answer.doubts]
         if not found.transports:
             doubts.append("DNS names no server for it")
-        return Answer(keys, (*doubts, *map(str, unreached)))
+        return Answer(last.keys, (*doubts, *map(str, unreached)), last.vouched)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +236,7 @@ class Sighting:
 
     source: str
     keys: tuple[FoundKey, ...]
+    vouched: bool = False
 
 
 Enough = Callable[[Sighting], bool]
@@ -262,7 +278,7 @@ class KeySearch:
                 unreached.append(error)
                 continue
             self.doubts += (f"{source.name}: {doubt}" for doubt in answer.doubts)
-            sightings.append(Sighting(source.name, answer.keys))
+            sightings.append(Sighting(source.name, answer.keys, answer.vouched))
             if enough(sightings[-1]):
                 break
         if unreached and not sightings:

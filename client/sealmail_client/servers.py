@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TypeVar
 
 from sealmail_client.channels import BY_DHT
@@ -20,6 +21,7 @@ from sealmail_client.throttle import Throttle
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import LoginFailed, NetworkError, NoServerReached
 from sealmail_net.groups import first_of_group
+from sealmail_net.handshakes import Handshake, pinned_handshake
 from sealmail_net.remote_server import RemoteServer
 from sealmail_net.socks import Proxies
 from sealmail_protocol.addresses import ServerAddress
@@ -67,6 +69,15 @@ class Servers:
             allow_private_targets=settings.allow_private_targets,
             proxies=Proxies(settings.connecting.policy),
         )
+
+    @cached_property
+    def _judging(self) -> Handshake:
+        """Return the handshake that judges certificates by the CAs that the user believes."""
+        # pyOpenSSL takes a tenth of a second to load, and most commands look no key up.
+        from sealmail_client.judged_tls import judged_handshake
+
+        store = self._settings.connecting.ca_certificates
+        return judged_handshake(store) or pinned_handshake
 
     def home(self) -> AbstractAsyncContextManager[Peer]:
         """Connect to a server of the home group and log in; a changed TLS key stops us.
@@ -132,7 +143,9 @@ class Servers:
     @asynccontextmanager
     async def look_up(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
         """Connect without login where keys are believed: a changed TLS key stops us."""
-        async with await self._dial(shuffled(servers), strict_pin=True) as server:
+        async with await self._dial(
+            shuffled(servers), strict_pin=True, handshake=self._judging
+        ) as server:
             yield self._meet(server)
 
     @asynccontextmanager
@@ -183,12 +196,17 @@ class Servers:
         return self._clock() + timedelta(seconds=ahead)
 
     async def _dial(
-        self, servers: Sequence[ServerAddress], *, strict_pin: bool, greet: Greet | None = None
+        self,
+        servers: Sequence[ServerAddress],
+        *,
+        strict_pin: bool,
+        greet: Greet | None = None,
+        handshake: Handshake = pinned_handshake,
     ) -> RemoteServer:
         """Reach one of a group, and ask it what it can do; ``greet`` is said to it first."""
         alone = len(servers) == 1 or set(servers) <= set(self._settings.doors)
         seconds = _ANSWER_SECONDS if alone else _ANSWER_SECONDS_OF_ONE
-        settings = replace(self._dialing, answer_deadline=seconds)
+        settings = replace(self._dialing, answer_deadline=seconds, handshake=handshake)
 
         async def attempt(address: ServerAddress) -> RemoteServer:
             server = await dial(address, settings, self.pins, strict_pin=strict_pin)

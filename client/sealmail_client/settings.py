@@ -242,6 +242,11 @@ def _name_the_doors(rows: dict[str, Any]) -> None:
     rows["doors"] = []
 
 
+def _name_who_proves_domains(rows: dict[str, Any]) -> None:
+    """Lead from a version that judged no certificate to one that goes by the system's CAs."""
+    rows.update(dnssec=False, ca_certificates="")
+
+
 # Step n leads from version n to n + 1.
 _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_the_lock_and_places,
@@ -250,6 +255,7 @@ _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_who_delivers,
     _name_the_dht,
     _name_the_doors,
+    _name_who_proves_domains,
 )
 SETTINGS_VERSION = len(_STEPS) + 1
 

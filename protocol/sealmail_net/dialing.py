@@ -14,12 +14,13 @@ from sealmail_net.errors import (
     Unreachable,
 )
 from sealmail_net.groups import first_of_group
+from sealmail_net.handshakes import Handshake, pinned_handshake
 from sealmail_net.link import ServerLink
 from sealmail_net.pins import PinCheck, PinStore, check_pin, delivery_way, login_way
 from sealmail_net.remote_server import RemoteServer
 from sealmail_net.socks import Proxies
 from sealmail_net.targets import IpAddress, check_literal, resolve
-from sealmail_net.tls import client_context, public_key_pin
+from sealmail_net.tls import public_key_pin
 from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import StartTls
@@ -45,6 +46,7 @@ class DialSettings:
     proxy_deadline: float = 60.0
     proxies: Proxies = field(default_factory=Proxies)
     source: str | None = None
+    handshake: Handshake = pinned_handshake
 
 
 async def dial(
@@ -64,13 +66,13 @@ async def dial(
         link = await _connect_by_proxy(address, way, settings)
     try:
         await _read_banner(link, address)
-        await _start_tls(link, address)
+        await _start_tls(link, address, settings.handshake)
         pin = _pin_of(link, address)
         _judge_pin(address, pin, pins, way, strict=strict_pin)
     except BaseException:
         await link.hang_up()
         raise
-    return RemoteServer(address, link, pin, way)
+    return RemoteServer(address, link, pin, way, link.shown)
 
 
 async def dial_any(
@@ -157,7 +159,7 @@ async def _read_banner(link: ServerLink, address: ServerAddress) -> None:
         raise Unavailable(address, banner.ending)
 
 
-async def _start_tls(link: ServerLink, address: ServerAddress) -> None:
+async def _start_tls(link: ServerLink, address: ServerAddress, handshake: Handshake) -> None:
     """Ask for TLS; any other answer than PROCEED ends the connection, never goes on in clear."""
     try:
         link.write(link.conversation.send(StartTls()))
@@ -165,7 +167,7 @@ async def _start_tls(link: ServerLink, address: ServerAddress) -> None:
         answer = await link.next_event("the answer to STARTTLS")
         if answer is not Word.PROCEED:
             raise NoTls(address, f"it answered {answer}")
-        await link.start_tls(client_context(), server_side=False)
+        await link.start_tls(handshake)
         answer = await link.next_event("ENCRYPTED")
         if answer is not Word.ENCRYPTED:
             raise NoTls(address, f"it ended after the handshake with {answer}")
@@ -174,10 +176,10 @@ async def _start_tls(link: ServerLink, address: ServerAddress) -> None:
 
 
 def _pin_of(link: ServerLink, address: ServerAddress) -> bytes:
-    if link.peer_certificate is None:
+    if link.shown.certificate is None:
         raise NoTls(address, "it showed no certificate")
     try:
-        return public_key_pin(link.peer_certificate)
+        return public_key_pin(link.shown.certificate)
     except ValueError as error:
         raise NoTls(address, f"its certificate cannot be read ({error})") from error
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar, cast
 
 from sealmail_net.errors import ConnectionLost, NetworkError, Peer, Timeout, TlsFailed
+from sealmail_net.handshakes import FAREWELL_SECONDS, Handshake, Shown, SslHandshake
 from sealmail_protocol.bodies import DataChunk
 from sealmail_protocol.conversation import (
     ClientConversation,
@@ -33,8 +34,8 @@ IDLE_SECONDS = 60.0
 SLOWEST = 768
 # Events that wait already are handed out this many in a row before others have their turn.
 _TURN = 4
-# How long the last words may take to leave, and the handshake that ends TLS.
-_LINGER_SECONDS = 5.0
+# How long the last words may take to leave.
+_LINGER_SECONDS = FAREWELL_SECONDS
 
 
 class Conversation(Protocol):
@@ -67,7 +68,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self.conversation = conversation
         self.peer = peer
         self.peername = ("", 0)
-        self.peer_certificate: bytes | None = None
+        self.shown = Shown()
         self.idle_seconds = idle_seconds
         self._transport: asyncio.Transport | None = None
         # Below TLS: reading is paused here, where no further buffer can fill up.
@@ -195,7 +196,7 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         if self._gone.is_set():
             raise ConnectionLost(self.peer, "it is closed")
 
-    async def start_tls(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+    async def start_tls(self, handshake: Handshake) -> None:
         """Change to TLS, between PROCEED and the first byte of the handshake.
 
         Plaintext that comes in that gap is refused by the conversation; what comes later
@@ -206,24 +207,13 @@ class Link(asyncio.Protocol, Generic[ConversationT, EventT]):
         self._socket.pause_reading()
         await self.drain()
         try:
-            secured = await asyncio.get_running_loop().start_tls(
-                self._socket,
-                self,
-                context,
-                server_side=server_side,
-                ssl_handshake_timeout=self.idle_seconds,
-                ssl_shutdown_timeout=_LINGER_SECONDS,
-            )
+            secured, self.shown = await handshake(self._socket, self, self.idle_seconds)
         except OSError as error:
             raise self._handshake_failed(_reason(error)) from error
         except asyncio.CancelledError:
             self._handshake_failed("given up")
             raise
-        if secured is None:
-            raise self._handshake_failed("the connection ended")
         self._transport = secured
-        tls: ssl.SSLObject = secured.get_extra_info("ssl_object")
-        self.peer_certificate = tls.getpeercert(binary_form=True)
         secured.set_write_buffer_limits(MAX_UNSENT)
         self.conversation.tls_started()
 
@@ -327,14 +317,14 @@ class PeerLink(Link[ServerConversation, ServerEvent]):
         if self._socket is not None:
             self._socket.pause_reading()
         self.write(self.conversation.send(Word.PROCEED))
-        await self.start_tls(context, server_side=True)
+        await self.start_tls(SslHandshake(context, server_side=True))
         self.write(self.conversation.send(Word.ENCRYPTED))
         await self.drain()
 
     async def begin_with_tls(self, context: ssl.SSLContext) -> None:
         """Begin with the handshake, on a port where no STARTTLS is said."""
         self.conversation.expect_tls()
-        await self.start_tls(context, server_side=True)
+        await self.start_tls(SslHandshake(context, server_side=True))
 
 
 class ServerLink(Link[ClientConversation, ClientEvent]):

@@ -17,6 +17,7 @@ from sealmail_net.errors import (
     NetworkError,
     Unavailable,
 )
+from sealmail_net.handshakes import Shown
 from sealmail_net.link import ServerLink
 from sealmail_net.pipeline import Pipeline
 from sealmail_net.ways import Way
@@ -87,11 +88,17 @@ class RemoteServer:
     """
 
     def __init__(
-        self, address: ServerAddress, link: ServerLink, pin: bytes, way: Way = Way.DIRECT
+        self,
+        address: ServerAddress,
+        link: ServerLink,
+        pin: bytes,
+        way: Way = Way.DIRECT,
+        shown: Shown = Shown(),  # noqa: B008 - a frozen value
     ) -> None:
         self.address = address
         self.pin = pin
         self.way = way
+        self.shown = shown
         # Awaited with the size of each piece that goes or comes; for a caller who throttles.
         self.pace: Callable[[int], Awaitable[None]] | None = None
         self._link = link

@@ -6,7 +6,7 @@ from pathlib import Path
 
 # For TLS 1.2: a stolen server key must not open recorded traffic, so ephemeral keys only.
 # (TLS 1.3 has no others.) An original server uses ECDHE-RSA-AES256-GCM-SHA384.
-_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -43,6 +43,6 @@ def public_key_pin(der_certificate: bytes) -> bytes:
 def _restricted(context: ssl.SSLContext) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.maximum_version = ssl.TLSVersion.TLSv1_3
-    context.set_ciphers(_CIPHERS)
+    context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     return context

@@ -4,6 +4,7 @@ import asyncio
 
 import dns.asyncresolver
 import dns.exception
+import dns.flags
 import dns.name
 import dns.rdatatype
 import dns.resolver
@@ -19,7 +20,8 @@ _UDP_PAYLOAD = 1232
 async def ask_txt(name: str, server: ServerAddress | None, deadline: float) -> TxtAnswer:
     """Ask the resolver at ``server``, without one those of the system.
 
-    Raises ``LookupFailed`` when no resolver can tell.
+    ``signed`` in the answer is what the resolver says. Raises ``LookupFailed`` when no resolver
+    can tell.
     """
     try:
         # The system's settings are a file, and may have changed.
@@ -37,7 +39,8 @@ async def ask_txt(name: str, server: ServerAddress | None, deadline: float) -> T
         raise LookupFailed(name, _reason(error)) from error
     records = () if answer.rrset is None else answer.rrset
     texts = record_texts(record.strings for record in records)
-    return TxtAnswer(texts, bounded_life(answer.chaining_result.minimum_ttl))
+    signed = bool(answer.response.flags & dns.flags.AD)
+    return TxtAnswer(texts, bounded_life(answer.chaining_result.minimum_ttl), signed)
 
 
 def _resolver(server: ServerAddress | None, deadline: float) -> dns.asyncresolver.Resolver:
@@ -47,6 +50,8 @@ def _resolver(server: ServerAddress | None, deadline: float) -> dns.asyncresolve
         resolver.port = server.port
     resolver.lifetime = deadline
     resolver.timeout = deadline / 2
+    # A validating resolver says of its answer what it found: AD, for authentic data.
+    resolver.flags = dns.flags.RD | dns.flags.AD
     resolver.use_edns(0, 0, _UDP_PAYLOAD)
     return resolver
 

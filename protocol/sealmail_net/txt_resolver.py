@@ -1,7 +1,7 @@
 """Asking DNS for TXT records: over UDP, over TCP what is truncated there."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sealmail_net.errors import NetworkError
@@ -27,10 +27,14 @@ class LookupFailed(NetworkError):
 
 @dataclass(frozen=True, slots=True)
 class TxtAnswer:
-    """The texts under a name, none if there is no record, and for how many seconds they count."""
+    """The texts under a name, none if there is no record, and for how many seconds they count.
+
+    ``signed``: a resolver that is believed has found the chain of DNSSEC to them whole.
+    """
 
     texts: tuple[str, ...] = ()
     lifetime: int = SHORTEST_LIFE
+    signed: bool = False
 
 
 class TxtSource(Protocol):
@@ -43,14 +47,25 @@ class TxtSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TxtResolver:
-    """Asks the resolver at an IP address, without one those of the system."""
+    """Asks the resolver at an IP address, without one those of the system.
+
+    ``validates``: it checks DNSSEC, and its word on that is believed. Anybody on the way could
+    say so in its name, so it runs on this machine.
+    """
 
     server: ServerAddress | None = None
     deadline: float = DEADLINE
+    validates: bool = False
 
     def __post_init__(self) -> None:
-        if self.server is not None and self.server.literal is None:
+        literal = None if self.server is None else self.server.literal
+        if self.server is not None and literal is None:
             raise ValueError(f"{self.server}: a resolver is named by its IP address")
+        if self.validates and (literal is None or not literal.is_loopback):
+            raise ValueError(
+                "DNSSEC is believed of a resolver on this machine only, such as 127.0.0.1:53, "
+                f"and not of {self.server or 'that of the system'}"
+            )
 
     async def ask(self, name: str) -> TxtAnswer:
         """Return the texts under ``name``; ``LookupFailed`` if no resolver can tell."""
@@ -58,7 +73,8 @@ class TxtResolver:
         await asyncio.to_thread(_load)
         from sealmail_net.txt_questions import ask_txt
 
-        return await ask_txt(name, self.server, self.deadline)
+        answer = await ask_txt(name, self.server, self.deadline)
+        return answer if self.validates else replace(answer, signed=False)
 
 
 def bounded_life(seconds: int) -> int:

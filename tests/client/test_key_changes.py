@@ -150,7 +150,7 @@ def test_a_verified_key_stays_verified(book: Correspondents, find: Find) -> None
     book.trust(ADDRESS, BOB, DATE)
     assert book.known(ADDRESS)[0].decision is Decision.VERIFIED
     book.learn(ADDRESS, [find(), find(AMY)], DATE)
-    assert f"{BOB} (verified" in complaint(book)
+    assert f"{BOB} (pinned, verified in person" in complaint(book)
     book.verify(ADDRESS, BOB, DATE)
     assert book.trusted_key(ADDRESS) == BOB
 

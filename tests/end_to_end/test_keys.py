@@ -87,10 +87,10 @@ def test_a_fingerprint_read_aloud_makes_a_key_verified(eve: User, dave: User) ->
         for mail in eve.does("fetch", "--json").value["filed"]
         if mail["subject"] == "Read"
     )
-    assert f"{dave.key_id} (verified)" in eve.does("read", str(number)).output
+    assert f"{dave.key_id} (pinned, verified in person)" in eve.does("read", str(number)).output
     eve.does("key", "verify", dave.key_id.hex, "--fingerprint", dave.key_id.hex.lower())
     (found,) = eve.does("key", "find", dave.address, *at(dave), "--json").value
-    assert found["standing"] == "verified"
+    assert found["standing"] == "pinned, verified in person"
     assert eve.tries("key", "verify", "--words", " ".join(own["words"])).exit_code == 2
 
 

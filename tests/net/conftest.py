@@ -31,7 +31,8 @@ class Identity:
         return server_context(self.certificate, self.key)
 
 
-def _make_identity(directory: Path) -> Identity:
+def make_identity(directory: Path) -> Identity:
+    """Make a key, and a certificate that signs itself."""
     private = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "mail.example")])
     start = datetime.now(UTC) - timedelta(days=1)
@@ -57,10 +58,10 @@ def _make_identity(directory: Path) -> Identity:
 @pytest.fixture(scope="session")
 def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
     """Return the server's identity."""
-    return _make_identity(tmp_path_factory.mktemp("identity"))
+    return make_identity(tmp_path_factory.mktemp("identity"))
 
 
 @pytest.fixture(scope="session")
 def other_identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
     """Return another key than the server's."""
-    return _make_identity(tmp_path_factory.mktemp("other"))
+    return make_identity(tmp_path_factory.mktemp("other"))

@@ -11,7 +11,7 @@ from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER, WHO
 from sealmail_client.cli.verify import verify
 from sealmail_client.correspondents import Correspondents, KnownKey
 from sealmail_client.fingerprint_words import hex_groups
-from sealmail_client.key_changes import KeyUndecided
+from sealmail_client.key_changes import NOT_KNOWN, KeyUndecided
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.presence import publish_everywhere
 from sealmail_protocol.addresses import ServerAddress
@@ -149,19 +149,25 @@ def _warn(book: Correspondents, who: str | KeyId) -> None:
 
 def _found_row(found: FoundKey, who: str | KeyId, book: Correspondents) -> dict[str, object]:
     announcement = found.announcement
-    standings = [one.standing for one in _known(book, who) if one.key_id == found.key_id]
+    known = [one for one in _known(book, who) if one.key_id == found.key_id]
     return {
         "key_id": found.key_id.hex,
         "user_id": announcement.user_id,
         "transport": str(announcement.transport),
         "price": str(announcement.price),
         "date": format_date(announcement.date),
-        "standing": standings[0] if standings else "not in the address book",
+        "standing": known[0].standing if known else NOT_KNOWN,
+        "marks": _marks(known[0]) if known else [],
         "revoked": found.revoked,
     }
 
 
+def _marks(known: KnownKey) -> list[str]:
+    return [str(mark) for mark in known.marks]
+
+
 def _known_row(known: KnownKey) -> dict[str, object]:
+    verified = known.domain_verified
     return {
         "address": known.address,
         "key_id": known.key_id.hex,
@@ -172,6 +178,8 @@ def _known_row(known: KnownKey) -> dict[str, object]:
         "first_seen": format_date(known.first_seen),
         "last_seen": format_date(known.last_seen),
         "seen_at": known.seen_at,
+        "marks": _marks(known),
+        "domain_verified": None if verified is None else format_date(verified),
     }
 
 
@@ -196,6 +204,8 @@ def _tell_known(known: Sequence[KnownKey], book: Correspondents) -> None:
         click.echo(f"     {one.address}, {readable(one.user_id)}")
         first, last = format_date(one.first_seen), format_date(one.last_seen)
         click.echo(f"     first seen {first}, last seen {last} at {one.seen_at or 'no server'}")
+        if one.domain_verified is not None:
+            click.echo(f"     domain-verified {format_date(one.domain_verified)}")
         announcement = book.newest(one.key_id)
         if announcement is not None:
             click.echo(f"     {announcement.transport}, price {announcement.price}")

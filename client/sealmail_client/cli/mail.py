@@ -12,6 +12,7 @@ from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.folders import FiledMail, Folder, Folders, SignatureState
 from sealmail_client.headers import Place
 from sealmail_client.html_text import harmless_page
+from sealmail_client.key_changes import NOT_KNOWN
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.safe_files import create_private
 from sealmail_protocol.dates import format_date
@@ -73,11 +74,13 @@ def read(context: click.Context, number: int, html_target: str | None, as_json: 
             _write_html(number, letter, html_target)
             desk.folders.mark_read(number)
             return
-        standing = desk.correspondents.standing(mail.envelope.sender, mail.envelope.sender_key)
+        known = desk.correspondents.entry(mail.envelope.sender, mail.envelope.sender_key)
+        standing = NOT_KNOWN if known is None else known.standing
         original = _original(desk.folders, mail)
         content = {
             **mail_row(mail),
             "sender_standing": standing,
+            "sender_marks": [] if known is None else [str(mark) for mark in known.marks],
             "to": _people(letter, Place.TO),
             "cc": _people(letter, Place.CC),
             "reply_thread_id": letter.header.reply_thread_id,

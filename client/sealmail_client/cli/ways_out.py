@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -48,6 +49,16 @@ _OPTIONS = (
         type=PROXY,
         help="The resolver to ask directly; none is that of the system.",
     ),
+    click.option(
+        "--dnssec/--no-dnssec",
+        default=None,
+        help="Whether the --dns-server checks DNSSEC; it must run on this machine.",
+    ),
+    click.option(
+        "--ca-certificates",
+        metavar="PATH",
+        help="A file or directory of CAs that vouch for mail domains; none is the system's.",
+    ),
 )
 
 
@@ -78,12 +89,28 @@ def _address(value: Any) -> Any:
     return None if value == NONE else value
 
 
+def _ca_certificates(text: str) -> Path | None:
+    """Return where CA certificates lie, once they were read from there."""
+    if text == NONE:
+        return None
+    # pyOpenSSL takes a tenth of a second to load.
+    from sealmail_client.judged_tls import JudgedHandshake, NoCertificates
+
+    path = Path(text).absolute()
+    try:
+        JudgedHandshake(path)
+    except NoCertificates as error:
+        raise click.BadParameter(str(error), param_hint="--ca-certificates") from None
+    return path
+
+
 _READ: dict[str, Callable[[Any], Any]] = {
     "tor_proxy": _address,
     "i2p_proxy": _address,
     "dns_server": _address,
     "prefer": Network,
     "dns": DnsUse,
+    "ca_certificates": _ca_certificates,
 }
 
 
@@ -97,4 +124,7 @@ def tell_ways_out(ways: Connecting) -> None:
     if ways.exit_nodes:
         click.echo("public servers are reached through Tor and its exit nodes")
     if ways.dns_server is not None:
-        click.echo(f"DNS is asked at {ways.dns_server}")
+        believed = ", whose word on DNSSEC is believed" if ways.dnssec else ""
+        click.echo(f"DNS is asked at {ways.dns_server}{believed}")
+    if ways.ca_certificates is not None:
+        click.echo(f"the CAs in {ways.ca_certificates} vouch for mail domains")
