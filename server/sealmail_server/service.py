@@ -183,6 +183,7 @@ class Server:
             self._own_pins,
             self._replication,
             timedelta(seconds=config.takeover_seconds),
+            self.dht.desk if self.dht else None,
         )
         rate = config.stranger_requests_per_second
         self.services = Services(

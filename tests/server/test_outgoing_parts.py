@@ -24,7 +24,7 @@ from sealmail_server.outgoing.courier import (
 )
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
-from sealmail_server.outgoing.targets import Doubt, Local, Never, Remote, TargetRules
+from sealmail_server.outgoing.targets import Doubt, Entangled, Local, Never, Remote, TargetRules
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 A, B, C = (ServerAddress(f"{name}.example", 8081) for name in "abc")
@@ -128,6 +128,11 @@ def test_a_target_is_judged_by_its_line(
 ) -> None:
     """Own servers are local; what may not be dialled is left out of a group."""
     assert TargetRules(lambda: {A}).judge(target) == meaning
+
+
+def test_the_dht_is_a_target_of_a_server_that_takes_part() -> None:
+    """Elsewhere it is never served."""
+    assert TargetRules(lambda: {A}, dht=True).judge(Transport(())) == Entangled()
 
 
 def test_with_a_proxy_other_networks_are_served() -> None:

@@ -18,7 +18,7 @@ from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.peers import EntangledPeers, is_mailbox
 from sealmail_server.dht.values import MAX_VALUE, Value, merged, value_of
 from sealmail_server.visitor import Visitor
-from sealmail_store import BlockStore
+from sealmail_store import BlockData, BlockStore, StoredEntry
 from sealmail_store import Verdict as StoredVerdict
 from sealmail_verify import BrokeVerifier
 
@@ -70,7 +70,9 @@ class EntangledDesk:
                     certificates.append(block)
                     continue
                 value = value_of(key, block, await self._certificate(block, certificates))
-                verdicts.append(await self._take(value.key, value.body, visitor))
+                verdicts.append(
+                    await self._take(value.key, value.body, visitor, _digest_of(entry))
+                )
             except InvalidBlock as error:
                 verdicts.append(self._remember_refusal(_digest_of(entry), error))
         if not verdicts:
@@ -80,15 +82,27 @@ class EntangledDesk:
 
     def receive_data(self, key: BlockKey, lines: Lines, visitor: Visitor) -> "ValueReceiver":
         """Begin to take a data block of a user."""
-        return ValueReceiver(lines, lambda body: self._take(key, body, visitor))
+        digest = _digest_of(lines, key)
+        return ValueReceiver(lines, lambda body: self._take(key, body, visitor, digest))
+
+    async def take_held(self, key: BlockKey, entry: StoredEntry, visitor: Visitor) -> Verdict:
+        """Keep a block that a user gave to be delivered, as ``store_text`` does."""
+        lines = tuple(entry.header.split(b"\r\n")[:-1])
+        if entry.data is None:
+            return await self.store_text(key, lines, visitor)
+        receiver = self.receive_data(key, lines, visitor)
+        await receiver.take(await asyncio.to_thread(_beginning, entry.data))
+        return await receiver.finish()
 
     async def take_text(self, key: BlockKey, lines: Lines, source: str) -> Verdict:
         """Keep a value that another node gives."""
-        return await self._keep(key, _joined(lines), source)
+        body = _joined(lines)
+        return await self._keep(key, body, source, _digest_of(_first_entry(body)))
 
     def receive_value(self, key: BlockKey, lines: Lines, source: str) -> "ValueReceiver":
         """Begin to take a data block that another node gives."""
-        return ValueReceiver(lines, lambda body: self._keep(key, body, source))
+        digest = _digest_of(lines, key)
+        return ValueReceiver(lines, lambda body: self._keep(key, body, source, digest))
 
     async def value(self, key: BlockKey, digest: bytes) -> bytes | None:
         """Return one value that is kept here, as it is sent."""
@@ -118,29 +132,30 @@ class EntangledDesk:
         blocks = _what_fits(value for value in values if value.type is first.type)
         return join_lines((*join_bundle(blocks), "EndBlock"))
 
-    async def _take(self, key: BlockKey, body: bytes, visitor: Visitor) -> Verdict:
+    async def _take(self, key: BlockKey, body: bytes, visitor: Visitor, digest: bytes) -> Verdict:
+        """Judge and keep a user's value; a refusal is remembered under ``digest``."""
         try:
             source = visitor.userid if visitor.confirmed and visitor.userid else visitor.source
             value = await self._node.take(key, body, source, ours=True)
         except InvalidBlock as error:
-            return self._remember_refusal(_digest_of(_first_entry(body)), error)
+            return self._remember_refusal(digest, error)
         except BrokeVerifier as error:
             broken = InvalidBlock(Refusal.INTERNAL, str(error))
-            return self._remember_refusal(_digest_of(_first_entry(body)), broken)
+            return self._remember_refusal(digest, broken)
         verdict = Accepted()
         kept = StoredVerdict(value.digest, str(verdict), self._clock() + VERDICT_KEPT)
         await self._store.write(lambda view: view.put_verdict(kept))
         self._posted(key, value.digest)
         return verdict
 
-    async def _keep(self, key: BlockKey, body: bytes, source: str) -> Verdict:
+    async def _keep(self, key: BlockKey, body: bytes, source: str, digest: bytes) -> Verdict:
         try:
             await self._node.take(key, body, source)
         except InvalidBlock as error:
-            return self._remember_refusal(_digest_of(_first_entry(body)), error)
+            return self._remember_refusal(digest, error)
         except BrokeVerifier as error:
             broken = InvalidBlock(Refusal.INTERNAL, str(error))
-            return self._remember_refusal(_digest_of(_first_entry(body)), broken)
+            return self._remember_refusal(digest, broken)
         return Accepted()
 
     async def _certificate(
@@ -216,5 +231,12 @@ def _first_entry(body: bytes) -> Lines:
     return next(split_bundle(body.removesuffix(b"\r\n").split(b"\r\n")))
 
 
-def _digest_of(lines: Lines) -> bytes:
-    return hashlib.sha256(_joined(lines)).digest()
+def _digest_of(lines: Lines, key: BlockKey | None = None) -> bytes:
+    """Return the digest that a verdict is asked by; of data by its lines and its ``key``."""
+    return hashlib.sha256(_joined(lines) + (key.raw if key else b"")).digest()
+
+
+def _beginning(data: BlockData) -> bytes:
+    """Return the bytes of a block, or as many as show that it is too large."""
+    with data.open() as reader:
+        return reader.read(MAX_VALUE + 1)

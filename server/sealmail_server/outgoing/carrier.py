@@ -28,7 +28,7 @@ from sealmail_server.outgoing.courier import (
 )
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.row_book import RowBook, names_of
-from sealmail_server.outgoing.targets import Doubt, Local, Never, Remote, TargetRules
+from sealmail_server.outgoing.targets import Doubt, Entangled, Local, Never, Remote, TargetRules
 from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError
 
 _log = logging.getLogger(__name__)
@@ -52,8 +52,8 @@ class Dialer(Protocol):
         """Tell whether we have reached ourselves, or the partner, by another name."""
 
 
-# Admits a block here, as if its owner had stored it.
-Admit = Callable[[Waiting, StoredEntry], Awaitable[Verdict]]
+# Admits a block here, as if its owner had stored it: among those of users, or in the DHT.
+Admit = Callable[[Waiting, StoredEntry, Local | Entangled], Awaitable[Verdict]]
 
 
 class Carrier:
@@ -117,8 +117,8 @@ class Carrier:
             match self._rules.judge(bag.target):
                 case Never() as never:
                     await self._book.close(row, GivenUp(QueueState.GIVEN_UP, never.doubt))
-                case Local():
-                    await self._deliver_here(bag, row)
+                case Local() | Entangled() as here:
+                    await self._deliver_here(bag, row, here)
                 case Remote():
                     await self._deliver(bag, row, hand)
         except (DataGone, DamagedData) as error:
@@ -151,7 +151,7 @@ class Carrier:
         remote = hand.remote
         assert remote is not None  # noqa: S101 - it was just connected
         if self._dialer.is_our_own(remote):
-            await self._deliver_here(bag, row)
+            await self._deliver_here(bag, row, Local())
             return
         try:
             verdicts = await self._dialer.gives_verdicts(remote)
@@ -228,13 +228,14 @@ class Carrier:
             self._routes.failed(server, code_of(error), self._clock())
         await self._try_another(bag, row, server, code_of(error))
 
-    async def _deliver_here(self, bag: Bag, row: Waiting) -> None:
+    async def _deliver_here(self, bag: Bag, row: Waiting, here: Local | Entangled) -> None:
         """Admit a block to this server's own store."""
         entry = await self._book.entry_of(row)
         if entry is None:
             await self._book.close(row, GivenUp(QueueState.GIVEN_UP, INTERNAL))
         elif not bag.put_behind(row, names_of(row, entry)):
-            await self._book.conclude(bag, row, outcome_of(await self._admit(row, entry)), None)
+            verdict = await self._admit(row, entry, here)
+            await self._book.conclude(bag, row, outcome_of(verdict), None)
 
 
 class _Connection:

@@ -18,7 +18,7 @@ from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_server.outgoing.carrier import Dialer
 from sealmail_server.outgoing.routes import Routes
-from sealmail_server.outgoing.targets import Never, Remote, TargetRules
+from sealmail_server.outgoing.targets import Entangled, Local, Never, Remote, TargetRules
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,8 @@ class Fetcher:
         meaning = self._rules.judge(transport)
         if isinstance(meaning, Never):
             raise NotFetched(f"{transport}: {meaning.doubt}")
+        if isinstance(meaning, Entangled):
+            raise NotFetched("the DHT is asked by GET ENTANGLED")
         if not isinstance(meaning, Remote):
             raise NotFetched("this server itself is not asked by a connection")
         known = self._cache.get((key, transport))
@@ -94,7 +96,7 @@ class Fetcher:
 
     def is_here(self, transport: Transport) -> bool:
         """Tell whether a target is this server, or its partner."""
-        return not isinstance(self._rules.judge(transport), Never | Remote)
+        return isinstance(self._rules.judge(transport), Local)
 
     async def _ask_any(self, key: BlockKey, servers: tuple[ServerAddress, ...]) -> Lines | None:
         """Ask until one server answers; those thought to be down come last."""

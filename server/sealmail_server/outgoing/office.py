@@ -9,6 +9,7 @@ from sealmail_net.dialing import DialSettings
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.policy import Role
 from sealmail_protocol.replies import Verdict
+from sealmail_server.dht.desk import EntangledDesk
 from sealmail_server.intake import Intake
 from sealmail_server.known_servers import KnownServers
 from sealmail_server.limits import QueueLimits
@@ -19,7 +20,7 @@ from sealmail_server.outgoing.desk import QueueDesk
 from sealmail_server.outgoing.fetching import Fetcher
 from sealmail_server.outgoing.mirroring import Mirror
 from sealmail_server.outgoing.postman import Postman
-from sealmail_server.outgoing.targets import OwnServers, TargetRules
+from sealmail_server.outgoing.targets import Entangled, Local, OwnServers, TargetRules
 from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partnership import Partnership
 from sealmail_server.visitor import Visitor
@@ -33,7 +34,7 @@ class SortingOffice:
     """Takes, delivers and shows what goes elsewhere; ``run`` works until it is cancelled.
 
     ``own_servers`` and ``own_pins`` name this server and its partner, for which it steps in
-    when that has been away for ``takeover``.
+    when that has been away for ``takeover``. ``dht`` takes what is for the DHT.
     """
 
     def __init__(
@@ -48,13 +49,20 @@ class SortingOffice:
         own_pins: Callable[[], Collection[bytes]],
         partnership: Partnership,
         takeover: timedelta,
+        dht: EntangledDesk | None = None,
     ) -> None:
         self._intake = intake
+        self._dht = dht
         self._partnership = partnership
         self._takeover = takeover
         self._clock = clock
         chance = random.SystemRandom()
-        rules = TargetRules(own_servers, settings.allow_private_targets, settings.proxies.policy)
+        rules = TargetRules(
+            own_servers,
+            settings.allow_private_targets,
+            settings.proxies.policy,
+            dht=dht is not None,
+        )
         self._known = KnownServers(store, clock)
         dialer = OutgoingDialer(settings, self._known, own_pins, clock)
         teller = Teller(store, partnership, clock)
@@ -85,9 +93,11 @@ class SortingOffice:
             await asyncio.sleep(_SAVE_SECONDS)
             await self._known.save()
 
-    async def _admit(self, row: Waiting, entry: StoredEntry) -> Verdict:
+    async def _admit(self, row: Waiting, entry: StoredEntry, here: Local | Entangled) -> Verdict:
         """Admit a block here, by the rights of who gave it."""
         visitor = Visitor(Role.USER, row.owner, confirmed=True, source=row.owner)
+        if isinstance(here, Entangled) and self._dht is not None:
+            return await self._dht.take_held(row.key, entry, visitor)
         if row.type is BlockType.DATA:
             return await self._intake.take_held(entry, visitor)
         lines = tuple(entry.header.split(b"\r\n")[:-1])

@@ -1,4 +1,4 @@
-"""Whom a ``Post-To`` line means: this server, servers that may be dialled, or nobody ever.
+"""Whom a ``Post-To`` line means: this server, the DHT, servers to be dialled, or nobody ever.
 
 What a name resolves to is judged when it is dialled (``sealmail_net.targets``); here is what the
 line itself tells.
@@ -29,6 +29,11 @@ class Local:
 
 
 @dataclass(frozen=True, slots=True)
+class Entangled:
+    """The part of the DHT that this server keeps, from which it spreads."""
+
+
+@dataclass(frozen=True, slots=True)
 class Remote:
     """Servers of somebody else, any of which will do."""
 
@@ -42,22 +47,27 @@ class Never:
     doubt: Doubt
 
 
+Meaning = Local | Entangled | Remote | Never
+
+
 @dataclass(frozen=True, slots=True)
 class TargetRules:
     """What this server is called, and whom it may dial.
 
     ``own`` gives the addresses of this server and of its partner, which may change; ``policy``
-    tells which networks it can reach: names of the others are never asked of DNS.
+    tells which networks it can reach: names of the others are never asked of DNS. ``dht`` is
+    whether it takes part in the DHT.
     """
 
     own: OwnServers
     allow_private: bool = False
     policy: ProxyPolicy = DIRECT_ONLY
+    dht: bool = False
 
-    def judge(self, transport: Transport) -> Local | Remote | Never:
+    def judge(self, transport: Transport) -> Meaning:
         """Tell what a line means; of several servers those remain that may be dialled."""
         if transport.entangled:
-            return Never(Doubt.ENTANGLED)
+            return Entangled() if self.dht else Never(Doubt.ENTANGLED)
         own = self.own()
         if any(server in own for server in transport.servers):
             return Local()
