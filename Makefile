@@ -79,7 +79,7 @@ bench-client: test-needs $(STAMPS)/test ## measure sealing, sending and fetching
 	@$(BIN)/python bench/bench_client.py
 
 bench-spark: test-needs $(STAMPS)/test ## measure the audits with one and two cores against plain processes
-	@$(BIN)/python bench/bench_spark.py
+	@$(BIN)/python bench/bench_spark.py $(BENCH_OPTIONS)
 
 bench-dht: test-needs $(STAMPS)/test ## measure look-ups in the DHT by the number of nodes
 	@$(BIN)/python bench/bench_dht.py

@@ -1,12 +1,14 @@
 """Measures the audits: Spark with one and two cores against plain processes running the same code.
 
-    bench_spark.py [BLOCKS [DIRECTORY]]
+    bench_spark.py [--blocks N] [--place DIRECTORY] [PART ...]
 
-By default 2 000 000 blocks, made first and removed afterwards; stores in DIRECTORY are made once
-and stay. Every round runs in fresh processes, since verifiers remember what they verified. The
-start of Spark, and of the processes, is not counted.
+By default all parts with 2 000 000 blocks, made first and removed afterwards. In a DIRECTORY
+stores and figures stay, so that parts can be run one by one; each tells what is known of all.
+Every round runs in fresh processes, since verifiers remember what they verified. The start of
+Spark, and of the processes, is not counted.
 """
 
+import argparse
 import json
 import multiprocessing
 import os
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +39,10 @@ MIB = 1024 * 1024
 BLOCKS = 2_000_000
 SIGNED = 20_000
 ROWS = 50_000
+PARTS = (
+    *("make", "store-plain", "store-spark", "pow-plain", "pow-spark"),
+    *("signatures-plain", "signatures-spark", "memory"),
+)
 BACKGROUND = Background(Market(37e6))
 
 
@@ -96,29 +102,51 @@ def find_warm(directory: Path) -> Path:
     return directory.parent / "warm"
 
 
-def compare(directory: Path, job: str, rows: int, signatures: str = "0") -> None:
-    """Measure one job in all ways and print the rates and their ratios."""
-    alone = plain(directory, job, 1, signatures)
-    both = plain(directory, job, 2, signatures)
-    one_core = spark(directory, job, 1, signatures)
-    two_cores = spark(directory, job, 2, signatures)
-    what = "signatures" if signatures != "0" else job
+def measure_plain(job: str, directory: Path, signatures: str = "0") -> dict[str, float]:
+    """Measure one and two plain processes."""
+    return {
+        f"plain, {processes}": plain(directory, job, processes, signatures) for processes in (1, 2)
+    }
+
+
+def measure_spark(job: str, directory: Path, signatures: str = "0") -> dict[str, float]:
+    """Measure Spark with one and two cores."""
+    return {
+        f"local[{cores}]": spark(directory, job, cores, signatures)["seconds"] for cores in (1, 2)
+    }
+
+
+def measure_memory(place: Path, blocks: int) -> dict[str, float]:
+    """Measure the driver's memory over a tenth of the blocks, and over all."""
+    found: dict[str, float] = {}
+    for count in (blocks // 10, blocks):
+        told = spark(place / f"{count}", "store", 2)
+        found |= {f"{count} {what}": told[what] for what in ("heap", "python")}
+    return found
+
+
+def make(place: Path, blocks: int) -> None:
+    """Make the stores that are not there yet."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    for name, count in (("warm", 100), (f"{blocks // 10}", blocks // 10), (f"{blocks}", blocks)):
+        if not (place / name).is_dir():
+            make_store(place / name, count, now=now)
+    if not (place / "signed").is_dir():
+        make_keys(place / "signed", SIGNED, now=now)
+
+
+def tell_rates(what: str, rows: int, seconds: dict[str, float]) -> None:
+    """Print the rates of a job and the ratios of those that are known."""
     print(f"\n{what}: {rows:,} rows")
-    for name, seconds in (
-        ("plain, 1 process", alone),
-        ("plain, 2 processes", both),
-        ("Spark local[1]", one_core["seconds"]),
-        ("Spark local[2]", two_cores["seconds"]),
+    for name, taken in seconds.items():
+        print(f"  {name:20} {taken:8.1f} s {rows / taken:12,.0f} rows/s")
+    for slow, fast in (
+        ("local[1]", "local[2]"),
+        ("plain, 2", "local[2]"),
+        ("plain, 1", "plain, 2"),
     ):
-        print(f"  {name:20} {seconds:8.1f} s {rows / seconds:12,.0f} rows/s")
-    print(f"  local[2] / local[1]            {one_core['seconds'] / two_cores['seconds']:6.2f}")
-    print(f"  local[2] / plain 2 processes   {both / two_cores['seconds']:6.2f}")
-    print(f"  plain 2 / plain 1              {alone / both:6.2f}")
-    print(
-        f"  driver: heap {two_cores['heap']:.0f} MiB after collection,"
-        f" Python {two_cores['python']:.0f} MiB at most",
-        flush=True,
-    )
+        if slow in seconds and fast in seconds:
+            print(f"  {f'{fast} / {slow}':30} {seconds[slow] / seconds[fast]:6.2f}")
 
 
 def rows_of(directory: Path, types: Sequence[str] | None) -> int:
@@ -127,32 +155,77 @@ def rows_of(directory: Path, types: Sequence[str] | None) -> int:
     return sum(count for kind, count in counts.items() if types is None or kind in types)
 
 
-def main(blocks: int, place: Path) -> None:
-    """Measure stores of two sizes and the signatures of a third, made first where missing."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    sizes = {f"{blocks // 10}": blocks // 10, f"{blocks}": blocks}
-    if not (place / "warm").is_dir():
-        make_store(place / "warm", 100, now=now)
-        make_keys(place / "signed", SIGNED, now=now)
-        for name, count in sizes.items():
-            make_store(place / name, count, now=now)
+def run(part: str, place: Path, blocks: int) -> None:
+    """Measure one part; what was found stays beside the stores, to be told with the rest."""
+    whole, signed = place / f"{blocks}", place / "signed"
+    measured: dict[str, Callable[[], dict[str, float]]] = {
+        "store-plain": partial(measure_plain, "store", whole),
+        "store-spark": partial(measure_spark, "store", whole),
+        "pow-plain": partial(measure_plain, "pow", whole),
+        "pow-spark": partial(measure_spark, "pow", whole),
+        "signatures-plain": partial(measure_plain, "store", signed, "1"),
+        "signatures-spark": partial(measure_spark, "store", signed, "1"),
+        "memory": partial(measure_memory, place, blocks),
+    }
+    start = time.perf_counter()
+    figures = measured[part]()
+    (place / f"{blocks}-{part}.json").write_text(json.dumps(figures))
+    print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+
+
+def tell(place: Path, blocks: int) -> None:
+    """Print all that was measured so far."""
+
+    def found(part: str) -> dict[str, float]:
+        path = place / f"{blocks}-{part}.json"
+        figures: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
+        return figures
+
     print(f"{os.cpu_count()} cores; stamps are weighed by {IMPLEMENTATION} code")
-    small = spark(place / f"{blocks // 10}", "store", 2)
-    large = place / f"{blocks}"
-    compare(large, "store", rows_of(large, None))
-    print(
-        f"  the same with a tenth of the blocks: heap {small['heap']:.0f} MiB,"
-        f" Python {small['python']:.0f} MiB"
-    )
-    compare(large, "pow", rows_of(large, TYPES))
-    compare(place / "signed", "store", rows_of(place / "signed", None), "1")
+    for what, directory, types in (
+        ("store", place / f"{blocks}", None),
+        ("pow", place / f"{blocks}", TYPES),
+        ("signatures", place / "signed", None),
+    ):
+        seconds = found(f"{what}-plain") | found(f"{what}-spark")
+        if seconds:
+            tell_rates(what, rows_of(directory, types), seconds)
+    memory = found("memory")
+    for count in (blocks // 10, blocks) if memory else ():
+        print(
+            f"driver of store, {count:,} rows: heap {memory[f'{count} heap']:.0f} MiB after"
+            f" collection, Python {memory[f'{count} python']:.0f} MiB at most"
+        )
+
+
+def main(parts: Sequence[str], place: Path, blocks: int) -> None:
+    """Make what is missing, measure the parts, and tell what is known of all."""
+    for part in parts:
+        if part == "make":
+            make(place, blocks)
+        else:
+            run(part, place, blocks)
+    tell(place, blocks)
+
+
+def read_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Measure the audits.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--blocks", type=int, default=BLOCKS)
+    parser.add_argument("--place", type=Path, help="where stores and figures stay")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    return arguments
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
         one(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5])
-    elif sys.argv[2:]:
-        main(int(sys.argv[1]), Path(sys.argv[2]))
     else:
-        with tempfile.TemporaryDirectory(prefix="sealmail-bench-") as directory:
-            main(int(sys.argv[1]) if sys.argv[1:] else BLOCKS, Path(directory))
+        asked = read_arguments()
+        with tempfile.TemporaryDirectory(prefix="sealmail-bench-") as scratch:
+            kept = asked.place or Path(scratch)
+            kept.mkdir(parents=True, exist_ok=True)
+            main(asked.parts or PARTS, kept, asked.blocks)

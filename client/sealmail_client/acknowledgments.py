@@ -1,8 +1,9 @@
 """Word that a mail was opened: left by its reader, and found by its sender."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from sealmail_client.answers import read_entries
+from sealmail_client.channels import Channel, Route, channel_of, route_to
 from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
 from sealmail_client.inbox import ArrivingMessage, DueAcknowledgment, Step
@@ -12,7 +13,7 @@ from sealmail_client.progress import mint_watched
 from sealmail_client.proxying import Proxy
 from sealmail_client.servers import shuffled
 from sealmail_client.settings import Delivery
-from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import Acknowledgment, BlockType
 from sealmail_protocol.compose import make_acknowledgment
 from sealmail_protocol.keys import BlockKey, acknowledgment_key
@@ -35,18 +36,18 @@ async def acknowledge(desk: Desk, message: ArrivingMessage, home: Peer) -> str |
     if due is None:
         desk.inbox.record_acknowledged(message.number)
         return None
-    block = due.block or await _made(desk, message, due)
+    target, proxy = Transport.parse(due.servers), Proxy(desk, home)
+    block = due.block or await _made(desk, message, due, channel_of(target))
     if desk.clock() - block.date >= _POLICY.max_age:
         given_up = "no server of its sender took the acknowledgment in time"
         desk.inbox.record_acknowledged(message.number, given_up)
         return None
-    target, proxy = Transport.parse(due.servers), Proxy(desk, home)
-    if proxy.serves and desk.settings.acknowledge is Delivery.PROXY:
+    if proxy.reaches(target) and desk.settings.acknowledge is Delivery.PROXY:
         taken = await proxy.take_acknowledgment(message.mail, block, target)
         reason = None if taken else _NOT_SERVED.format(target=target)
     else:
-        key = acknowledgment_key(due.secret)
-        reason = await _post_anywhere(desk, target.servers, key, block)
+        key, route = acknowledgment_key(due.secret), route_to(target, desk.settings)
+        reason = await _post_anywhere(desk, route, key, block)
     if reason is None:
         desk.inbox.record_acknowledged(message.number)
     else:
@@ -54,26 +55,31 @@ async def acknowledge(desk: Desk, message: ArrivingMessage, home: Peer) -> str |
     return reason
 
 
-async def _made(desk: Desk, message: ArrivingMessage, due: DueAcknowledgment) -> Acknowledgment:
+async def _made(
+    desk: Desk, message: ArrivingMessage, due: DueAcknowledgment, channel: Channel
+) -> Acknowledgment:
     date = desk.servers.moment()
     challenge = acknowledgment_challenge(date, due.secret)
-    stamp = await mint_watched(challenge, _POLICY.server_stamp, "acknowledging", desk.watcher)
+    price = channel.floor(BlockType.ACKNOWLEDGMENT)
+    stamp = await mint_watched(challenge, price, "acknowledging", desk.watcher)
     block = make_acknowledgment(date, stamp, due.secret)
     desk.inbox.record_acknowledgment(message.number, block)
     return block
 
 
 async def _post_anywhere(
-    desk: Desk, servers: Sequence[ServerAddress], key: BlockKey, block: Acknowledgment
+    desk: Desk, route: Route, key: BlockKey, block: Acknowledgment
 ) -> str | None:
-    """Leave an acknowledgment at one server of the group; return why none took it."""
+    """Leave an acknowledgment at one server of the route; return why none took it."""
 
     async def hand_over(peer: Peer) -> str | None:
         outcome = await peer.post(key, block)
         return outcome.reason if isinstance(outcome, NotTaken) else None
 
     try:
-        await deliver_to_group(desk.servers, shuffled(servers), hand_over)
+        await deliver_to_group(
+            desk.servers, replace(route, servers=tuple(shuffled(route.servers))), hand_over
+        )
     except NotDelivered as error:
         return str(error)
     return None
@@ -98,7 +104,7 @@ async def _acknowledged(
 ) -> bool:
     """Record an acknowledgment that is there; its key proves that the secret was known."""
     key = recipient.ack_key
-    lines = None if key is None else await peer.server.get(key)
+    lines = None if key is None else await peer.get(key)
     if key is None or lines is None:
         return False
     entries = read_entries(lines, key, desk.clock(), [])

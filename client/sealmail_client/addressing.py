@@ -58,7 +58,7 @@ class Addressing:
         self, key_id: KeyId, servers: Sequence[ServerAddress] = ()
     ) -> FoundKey | None:
         """Ask each of ``servers``, else the home group, for the announcement of ``key_id``."""
-        sources = self._named(servers) or [self._home(), *self._in_dht()]
+        sources = self._named(servers) or [*self._home(), *self._in_dht()]
         return await self._announced(key_id, KeySearch(sources))
 
     async def addressee(self, address: str, servers: Sequence[ServerAddress] = ()) -> Addressee:
@@ -88,7 +88,7 @@ class Addressing:
         """Return the owner of a key that the user names himself, whatever address it claims."""
         held = self._desk.correspondents.announcement(key_id)
         if held is None or self._stale(held):
-            search = KeySearch([*self._sources(held, "", servers), *self._in_dht()])
+            search = KeySearch([*self._sources(held, "", servers), *self._in_dht(held)])
             try:
                 await self._announced(key_id, search, renew=True)
             except NetworkError as error:
@@ -99,7 +99,7 @@ class Addressing:
     async def refresh(self, key_id: KeyId) -> None:
         """Fetch the announcement of a key again, whatever its age; what is held may stay."""
         held = self._desk.correspondents.announcement(key_id)
-        sources = [*self._sources(held, "", ()), *self._in_dht()]
+        sources = [*self._sources(held, "", ()), *self._in_dht(held)]
         try:
             await self._announced(key_id, KeySearch(sources), renew=True)
         except NetworkError as error:
@@ -121,7 +121,7 @@ class Addressing:
         try:
             sightings = await self._sightings(address, KeySearch(sources), renewing=key_id)
             if all(key_id not in _ids(sighting) for sighting in sightings):
-                by_id = KeySearch([*sources, *self._in_dht()])
+                by_id = KeySearch([*sources, *self._in_dht(held)])
                 await self._announced(key_id, by_id, renew=True)
                 self._judge_silence(address, key_id, seen_at, sightings)
         except NetworkError as error:
@@ -231,7 +231,7 @@ class Addressing:
 
     def _at_large(self, address: str) -> list[KeySource]:
         """Return where a stranger is sought: in the home group, and where his domain says."""
-        sources = [self._home()]
+        sources = self._home()
         if self._desk.domains.in_use:
             sources.append(self._domain(address.rpartition("@")[2]))
         return sources
@@ -239,23 +239,29 @@ class Addressing:
     def _sources(
         self, held: KeyAnnouncement | None, seen_at: str, servers: Sequence[ServerAddress]
     ) -> list[KeySource]:
-        """Return where a known key may have news: as named, at its own servers, at home."""
+        """Return where a known key may have news: as named, at its own servers, at home.
+
+        Not in the DHT: there it is sought by its id alone, since anybody can claim its address.
+        """
         sources = self._named(servers)
         if held is not None and not held.transport.entangled:
             sources.append(self._at(held.transport))
         if seen_at.startswith(DNS_PREFIX):
             sources.append(self._domain(seen_at.removeprefix(DNS_PREFIX)))
-        elif seen_at:
+        elif seen_at and seen_at != str(Transport()):
             sources.append(self._at(Transport.parse(seen_at)))
-        return [*sources, self._home()]
+        return [*sources, *self._home()]
 
-    def _home(self) -> KeySource:
-        return self._at(self._desk.settings.transport)
+    def _home(self) -> list[KeySource]:
+        """Return the home group, if there is one."""
+        settings = self._desk.settings
+        return [self._at(settings.transport)] if settings.has_account else []
 
-    def _in_dht(self) -> list[KeySource]:
-        """Return the DHT, if the user wants it."""
+    def _in_dht(self, held: KeyAnnouncement | None = None) -> list[KeySource]:
+        """Return the DHT, if the user wants it, or he or the owner of a known key lives there."""
         desk = self._desk
-        if not desk.settings.dht:
+        there = held is not None and held.transport.entangled
+        if not (desk.settings.dht or there or not desk.settings.has_account):
             return []
         return [DhtSource(desk.servers.at_home, desk.verifier, desk.clock)]
 

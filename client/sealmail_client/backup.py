@@ -256,7 +256,8 @@ def _inspect(built: Household, content: BackupContent, scratch: Path) -> None:
                 database.close()
             if not member.home.keyring.is_dir():
                 raise BadBackup(f"the key of {member.settings.address} is missing")
-            member.home.load_auth_key()
+            if member.settings.has_account:
+                member.home.load_auth_key()
     except HomeUnusable as error:
         raise BadBackup(str(error)) from None
     if tuple(member.settings.user_id for member in members) != content.identities:

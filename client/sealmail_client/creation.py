@@ -50,16 +50,28 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
+class Doors:
+    """Servers through which a user reaches the DHT, where he lives without an account."""
+
+    servers: tuple[ServerAddress, ...]
+
+
+# Where a user is at home.
+Residence = Account | Doors
+
+
+@dataclass(frozen=True, slots=True)
 class Wish:
     """What a user says of the identity he wants."""
 
     name: str
     address: str
-    account: Account
+    residence: Residence
     price: Difficulty = DEFAULT_PRICE
     lock: Locked = Locked.PASSPHRASE
     allow_private_targets: bool = False
     connecting: Connecting = DIRECTLY
+    dht: bool = False
 
     def settings(self, key_id: KeyId) -> Settings:
         """Return the settings for this identity with this key."""
@@ -67,11 +79,13 @@ class Wish:
             key_id=key_id,
             name=self.name,
             address=self.address,
-            transport=Transport(self.account.servers),
+            transport=_transport(self.residence),
+            doors=_doors(self.residence),
             price=self.price,
             passphrase=self.lock,
             allow_private_targets=self.allow_private_targets,
             connecting=self.connecting,
+            dht=self.dht,
         )
 
 
@@ -128,14 +142,24 @@ def _build(
             # Its sockets lie in a directory that is about to move.
             keyring.forget_passphrases()
         write_private(home.revocation_file, certificate.encode())
-        wish.account.settle_in(home, clock)
+        if isinstance(wish.residence, Account):
+            wish.residence.settle_in(home, clock)
         home.save(wish.settings(key_id))
         return household.admit(home)
 
 
-def move_in(member: Member, account: Account, clock: Callable[[], datetime]) -> Member:
-    """Give an identity that was never published another account: the first try was mistaken."""
-    settings = replace(member.settings, transport=Transport(account.servers))
-    account.settle_in(member.home, clock)
+def move_in(member: Member, residence: Residence, clock: Callable[[], datetime]) -> Member:
+    """Give an identity that was never published another home: the first try was mistaken."""
+    settings = replace(member.settings, transport=_transport(residence), doors=_doors(residence))
+    if isinstance(residence, Account):
+        residence.settle_in(member.home, clock)
     member.home.save(settings)
     return replace(member, settings=settings)
+
+
+def _transport(residence: Residence) -> Transport:
+    return Transport(residence.servers if isinstance(residence, Account) else ())
+
+
+def _doors(residence: Residence) -> tuple[ServerAddress, ...]:
+    return residence.servers if isinstance(residence, Doors) else ()

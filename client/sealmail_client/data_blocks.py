@@ -6,18 +6,19 @@ from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from sealmail_client.channels import Channel
 from sealmail_client.cutting import Piece, read_piece
 from sealmail_client.desk import Desk
 from sealmail_client.outbox import OutgoingBlock
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
+from sealmail_pow import StampCheck
 from sealmail_protocol.blocks import BlockType, DataHeader
 from sealmail_protocol.compose import make_data_header
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import data_challenge_prefix
 
-_POLICY = BLOCK_POLICY[BlockType.DATA]
 # A block that a server takes on its last day is gone before anybody has fetched it.
 _LEAST_LIFE = timedelta(days=1)
 
@@ -34,12 +35,16 @@ _Ready = tuple[OutgoingBlock, DataHeader, memoryview]
 
 
 class DataBlocks:
-    """All data blocks of one message; each is stamped, and recorded so, before it is sent."""
+    """All data blocks of one message; each is stamped, and recorded so, before it is sent.
 
-    def __init__(self, desk: Desk, number: int, sealed: Path) -> None:
+    They are worth what ``channel`` asks, whichever way one of the recipients is reached.
+    """
+
+    def __init__(self, desk: Desk, number: int, sealed: Path, channel: Channel) -> None:
         self._desk = desk
         self._number = number
         self._sealed = sealed
+        self._channel = channel
 
     async def stamp_first(self) -> None:
         """Stamp the first block ahead of the first server; of a short mail that is all."""
@@ -49,9 +54,9 @@ class DataBlocks:
 
     async def hand_over(self, peer: Peer) -> str | None:
         """Give a server what it does not hold yet; return why it did not take a block."""
-        outbox, server = self._desk.outbox, str(peer.server.address)
+        outbox, place = self._desk.outbox, peer.place
         blocks = outbox.one(self._number).blocks
-        held, now = outbox.taken(self._number, server), self._desk.servers.moment()
+        held, now = outbox.taken(self._number, place), self._desk.servers.moment()
         places = zip(blocks, _offsets(blocks), strict=True)
         missing = (
             place
@@ -63,7 +68,7 @@ class DataBlocks:
             for place in missing:
                 yield place
 
-        with self._desk.watcher.task(f"sending to {server}") as report:
+        with self._desk.watcher.task(f"sending to {peer.server.address}") as report:
             return await self._hand_over(peer, coming(), now, lambda at: report(at / len(blocks)))
 
     async def hand_over_early(
@@ -99,7 +104,7 @@ class DataBlocks:
 
     def _note_taken(self, taken: list[int], peer: Peer) -> None:
         if taken:
-            self._desk.outbox.record_taken(self._number, taken, str(peer.server.address))
+            self._desk.outbox.record_taken(self._number, taken, peer.place)
             taken.clear()
 
     async def ready(
@@ -146,12 +151,30 @@ class DataBlocks:
         challenge = await asyncio.to_thread(read_piece, self._sealed, piece, prefix)
         data = memoryview(challenge)[len(prefix) :]
         header = block.header
-        if header is None or outdated(BlockType.DATA, header.date, now):
+        if (
+            header is None
+            or outdated(BlockType.DATA, header.date, now)
+            or not self._is_paid(header, data)
+        ):
+            price = self._channel.floor(BlockType.DATA)
             label = f"stamping block {block.position + 1}"
-            stamp = await mint_watched(challenge, _POLICY.server_stamp, label, self._desk.watcher)
+            stamp = await mint_watched(challenge, price, label, self._desk.watcher)
             header = make_data_header(now, stamp, block.size)
             self._desk.outbox.record_data_stamp(self._number, block, header)
         return block, header, data
+
+    def _is_paid(self, header: DataHeader, data: memoryview) -> bool:
+        """Return whether a stamp of ours is enough; only the DHT asks more than any that we mint.
+
+        One of the recipients may have moved there meanwhile.
+        """
+        if not self._channel.in_dht:
+            return True
+        check = StampCheck(header.stamp)
+        check.update(data_challenge_prefix(header.date))
+        check.update(data)
+        floor = self._channel.floor(BlockType.DATA)
+        return floor.met_by(check.bits(), len(header.stamp.nonces))
 
 
 def _usable(block: OutgoingBlock, now: datetime) -> bool:

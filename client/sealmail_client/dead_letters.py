@@ -52,6 +52,10 @@ MEANINGS = {
         "your home server has no way into the network that his server is in",
         way_out="`sealmail identity set --send direct` sends from here",
     ),
+    "entangled": Meaning(
+        "your home server takes no part in the DHT any more, where he lives",
+        way_out="ask its operator",
+    ),
     "unreachable": Meaning("his server could not be reached", way_out=_ASK),
     "busy": Meaning("his server did not serve", way_out=_LATER),
     "tls": Meaning("his server did not encrypt", way_out=_ASK),

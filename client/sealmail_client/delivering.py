@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from sealmail_client.channels import Route
 from sealmail_client.posting import Peer
 from sealmail_client.servers import Servers
 from sealmail_net.errors import NetworkError, NoServerReached
@@ -19,19 +20,17 @@ class NotDelivered(Exception):
         self.reasons = tuple(reasons)
 
 
-async def deliver_to_group(
-    servers: Servers, group: Sequence[ServerAddress], hand_over: HandOver
-) -> ServerAddress:
-    """Try the servers of a group in their order; return which one took it.
+async def deliver_to_group(servers: Servers, route: Route, hand_over: HandOver) -> ServerAddress:
+    """Try the servers of a route in their order; return which one took it.
 
     One that failed lately comes last. ``NotDelivered`` if none took it.
     """
-    left, reasons = list(group), list[str]()
+    left, reasons = list(route.servers), list[str]()
     while left:
         try:
             async with servers.deliver(left) as peer:
                 address = peer.server.address
-                trouble = await hand_over(peer)
+                trouble = await hand_over(peer.by(route.channel))
         except NoServerReached as error:
             reasons += map(str, error.reasons)
             break

@@ -21,7 +21,7 @@ from sealmail_client.progress import Nobody, Watcher
 from sealmail_client.proxied import ProxiedBlocks
 from sealmail_client.publishing import OwnBlocks, OwnKeyRevoked, Publisher
 from sealmail_client.servers import Servers
-from sealmail_client.settings import Locked, Place, Settings
+from sealmail_client.settings import Locked, Settings
 from sealmail_client.terms import FormerTerms, Terms
 from sealmail_verify import Verifier
 
@@ -57,8 +57,9 @@ class Desk:
     @cached_property
     def servers(self) -> Servers:
         """The way to all servers."""
-        auth_keys = {place: self.home.load_auth_key(place) for place in self.settings.places}
-        return Servers(self.settings, auth_keys[Place.HOME], self.database, self.clock, auth_keys)
+        accounts = [at for at, one in self.settings.places.items() if not one.entangled]
+        auth_keys = {place: self.home.load_auth_key(place) for place in accounts}
+        return Servers(self.settings, auth_keys, self.database, self.clock)
 
     @cached_property
     def domains(self) -> Domains:

@@ -109,7 +109,7 @@ async def _home_server(desk: Desk) -> list[Finding]:
             return [
                 Finding("server", True, f"{address} is reached"),
                 Finding("pin", True, f"{address} shows the key {peer.server.pin.hex()}"),
-                Finding("login", True, f"{address} knows you"),
+                *_standing(peer),
                 _clock(desk, peer),
                 await _published(desk, peer),
             ]
@@ -117,6 +117,16 @@ async def _home_server(desk: Desk) -> list[Finding]:
         return [Finding("server", True, "it is reached"), Finding("login", False, str(error))]
     except NetworkError as error:
         return list(_unreached(error))
+
+
+def _standing(peer: Peer) -> Iterator[Finding]:
+    """Tell what the server is to us: the home of an account, or a door to the DHT."""
+    address, lack = peer.server.address, peer.lacks
+    if peer.account:
+        yield Finding("login", True, f"{address} knows you")
+    else:
+        text = f"{address} is a door to the DHT" if lack is None else f"{address}: {lack}"
+        yield Finding("dht", lack is None, text)
 
 
 def _unreached(error: NetworkError) -> Iterator[Finding]:
@@ -141,7 +151,9 @@ def _clock(desk: Desk, peer: Peer) -> Finding:
 async def _published(desk: Desk, peer: Peer) -> Finding:
     if desk.own_blocks.revoked:
         return Finding("key", False, "your key is revoked: sealmail identity create")
-    lookup = KeyLookup(peer.server, desk.verifier, desk.clock())
+    if peer.lacks:
+        return Finding("key", False, "nobody can be asked for it")
+    lookup = KeyLookup(peer, desk.verifier, desk.clock())
     found = await lookup.by_key_id(desk.settings.key_id)
     if found is None:
         why = "; ".join(lookup.doubts) or "it is not there"

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from sealmail_client.channels import BY_SERVER
 from sealmail_client.cutting import PIECE_SIZE, Piece
 from sealmail_client.data_blocks import DataBlocks
 from sealmail_client.desk import Desk
@@ -31,7 +32,7 @@ class EarlyBlocks:
         self._desk = desk
         self._servers = servers
         self._sealed = sealed
-        self._blocks = DataBlocks(desk, number, sealed)
+        self._blocks = DataBlocks(desk, number, sealed, BY_SERVER)
         self._loop = asyncio.get_running_loop()
         self._coming: asyncio.Queue[OutgoingBlock | None] = asyncio.Queue()
         self._found = 0

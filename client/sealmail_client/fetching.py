@@ -110,7 +110,7 @@ class Fetching:
         partial = target.with_suffix(".part")
         try:
             with await asyncio.to_thread(partial.open, "wb") as file:
-                header = await self._peer.server.get_data(key, file.write)
+                header = await self._peer.get_data(key, file.write)
         except DamagedBlock as error:
             self._doubts.append(str(error))
             header = None

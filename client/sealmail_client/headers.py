@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -58,11 +58,6 @@ class Header:
     def recipient(self, key_id: KeyId) -> Recipient | None:
         """Return the recipient with this key, if the mail names it."""
         return next((one for one in self.recipients if one.key_id == key_id), None)
-
-    def without_bcc(self, but: KeyId | None = None) -> "Header":
-        """Return the header of the common copy, or of the copy for the Bcc recipient ``but``."""
-        seen = (one for one in self.recipients if one.place is not Place.BCC or one.key_id == but)
-        return replace(self, recipients=tuple(seen))
 
     def to_bytes(self) -> bytes:
         """Write the header; what does not fit into it is ``CannotSeal``."""

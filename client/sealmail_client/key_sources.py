@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from sealmail_client.channels import BY_DHT
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
-from sealmail_client.posting import DHT_VALUE, Peer
+from sealmail_client.posting import Peer
 from sealmail_net.errors import NetworkError, NoServerReached, Unavailable
 from sealmail_protocol.addresses import ServerAddress, Transport
-from sealmail_protocol.commands import GetEntangled, GetProxy
+from sealmail_protocol.commands import GetProxy
 from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_verify import Verifier
 
@@ -91,7 +92,8 @@ class ByHomeServer:
     @property
     def serves(self) -> bool:
         """Return whether the home server asks others for its users."""
-        return GET_PROXY in self.home.capabilities and not self.transport.entangled
+        asks = self.home.account and GET_PROXY in self.home.capabilities
+        return asks and not self.transport.entangled
 
     async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
         """Return what the group has; ``Unavailable`` if the home server cannot or will not ask."""
@@ -140,21 +142,8 @@ class ProxiedSource:
 
 
 @dataclass(frozen=True, slots=True)
-class ByDht:
-    """A library behind the home server, which looks keys and claims up in the DHT for us."""
-
-    home: Peer
-
-    async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
-        """Return what is found; ``Unavailable`` if the home server takes no part."""
-        if DHT_VALUE not in self.home.capabilities:
-            raise Unavailable(self.home.server.address, "it takes no part in the DHT")
-        return await self.home.server.fetch(GetEntangled(key, since))
-
-
-@dataclass(frozen=True, slots=True)
 class DhtSource:
-    """The DHT, asked through the home server."""
+    """The DHT, asked through the own servers."""
 
     at_home: Callable[[Callable[[Peer], Awaitable[Answer]]], Awaitable[Answer]]
     verifier: Verifier
@@ -169,7 +158,7 @@ class DhtSource:
         """Look up the claims, and the key of each."""
 
         async def errand(peer: Peer) -> Answer:
-            lookup = KeyLookup(ByDht(peer), self.verifier, self.clock())
+            lookup = KeyLookup(peer.by(BY_DHT), self.verifier, self.clock())
             return Answer(await lookup.by_address(address), tuple(lookup.doubts))
 
         return await self.at_home(errand)
@@ -178,7 +167,7 @@ class DhtSource:
         """Look up an announcement."""
 
         async def errand(peer: Peer) -> Answer:
-            lookup = KeyLookup(ByDht(peer), self.verifier, self.clock())
+            lookup = KeyLookup(peer.by(BY_DHT), self.verifier, self.clock())
             found = await lookup.by_key_id(key_id)
             return Answer((found,) if found is not None else (), tuple(lookup.doubts))
 

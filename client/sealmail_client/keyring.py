@@ -21,7 +21,6 @@ from sealmail_client.gpg_home import GpgHome, GpgRun
 from sealmail_client.gpg_process import GpgProcess
 from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
 from sealmail_client.gpg_streams import Readable, WatchedSource, reading
-from sealmail_client.safe_files import create_private
 from sealmail_protocol.addresses import normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
@@ -190,16 +189,6 @@ class Keyring(GpgHome):
     def encrypt_bytes(self, content: bytes, recipients: Sequence[KeyId]) -> bytes:
         """Seal a few bytes as ``encrypt`` does."""
         return self._encrypt(io.BytesIO(content), recipients, None)
-
-    def decrypt(self, source: Path, target: Path, passphrase: str | None) -> None:
-        """Open a seal into ``target``, which is gone or whole afterwards."""
-        target.unlink(missing_ok=True)
-        try:
-            with create_private(target) as sink:
-                self.decrypt_to(source, sink.write, passphrase)
-        except BaseException:
-            target.unlink(missing_ok=True)
-            raise
 
     def decrypt_to(
         self,

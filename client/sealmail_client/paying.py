@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_client.ack_files import GivenSecret
+from sealmail_client.channels import channel_of
 from sealmail_client.desk import Desk
 from sealmail_client.outbox import OutgoingMessage, OutgoingRecipient
 from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import BlockType, BypassToken, KeyAnnouncement
 from sealmail_protocol.bypass import BypassSecret, bypass_token
 from sealmail_protocol.keys import KeyId
-from sealmail_protocol.policy import BLOCK_POLICY
-
-FLOOR = BLOCK_POLICY[BlockType.MESSAGE_ANNOUNCEMENT].server_stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +23,13 @@ class Payment:
 
 
 def asked_by(announcement: KeyAnnouncement) -> Difficulty:
-    """Return the owner's price, which no server lets be lower than its floor."""
-    price = announcement.price
-    return Difficulty(max(price.bits, FLOOR.bits), max(price.nonces, FLOOR.nonces))
+    """Return the owner's price, which nobody who keeps blocks lets be lower than its floor."""
+    price, floor = announcement.price, _floor(announcement)
+    return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
+
+
+def _floor(announcement: KeyAnnouncement) -> Difficulty:
+    return channel_of(announcement.transport).floor(BlockType.MESSAGE_ANNOUNCEMENT)
 
 
 def payment_for(
@@ -41,12 +43,14 @@ def payment_for(
     secret = _secret(desk, recipient.key_id, announcement)
     if secret is None:
         return Payment(asked_by(announcement), None)
-    return Payment(FLOOR, bypass_token(secret, message.stamped_bytes(recipient.key_id, date)))
+    token = bypass_token(secret, message.stamped_bytes(recipient.key_id, date))
+    return Payment(_floor(announcement), token)
 
 
 def price_for(desk: Desk, key_id: KeyId, announcement: KeyAnnouncement) -> Difficulty:
     """Return the work that ``payment_for`` would ask now, before anything is sealed."""
-    return asked_by(announcement) if _secret(desk, key_id, announcement) is None else FLOOR
+    secret = _secret(desk, key_id, announcement)
+    return asked_by(announcement) if secret is None else _floor(announcement)
 
 
 def secrets_for(

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from sealmail_client.channels import channel_of
 from sealmail_client.data_blocks import DataBlocks
 from sealmail_client.desk import Desk
 from sealmail_client.outbox import OutgoingRecipient
@@ -33,7 +34,11 @@ class Proxy:
     @property
     def serves(self) -> bool:
         """Return whether it delivers for its users."""
-        return QUEUE in self.peer.capabilities
+        return self.peer.account and QUEUE in self.peer.capabilities
+
+    def reaches(self, target: Transport) -> bool:
+        """Return whether it can leave blocks for ``target`` at all."""
+        return self.serves and self.peer.by(channel_of(target)).lacks is None
 
     async def take_data(
         self,

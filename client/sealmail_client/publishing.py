@@ -214,8 +214,7 @@ class Publisher:
             await self._post(peer, address_key(settings.address), claim, place)
 
     async def _post(self, peer: Peer, key: BlockKey, block: TextBlock, place: Place) -> None:
-        entangled = place is Place.DHT
-        outcome = await (peer.post_entangled if entangled else peer.post)(key, block)
+        outcome = await peer.post(key, block)
         if isinstance(outcome, NotTaken):
             raise NotPublished(
                 f"the {block.type} was not taken: {outcome.reason}; "

@@ -5,7 +5,8 @@ Each step leaves its mark in the inbox before the next begins, and may be repeat
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from sealmail_client.abreast import abreast
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
+from sealmail_client.channels import BY_DHT
 from sealmail_client.cutting import PIECE_SIZE, JoinedPieces, damaged
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
@@ -30,14 +32,14 @@ from sealmail_client.gpg_status import SignatureCheck
 from sealmail_client.headers import Header, address_in, in_sight
 from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.judging import judged
-from sealmail_client.key_lookup import FoundKey, KeyLookup
+from sealmail_client.key_lookup import FoundKey, KeyLookup, Library
 from sealmail_client.key_sources import ByHomeServer
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
 from sealmail_client.safe_files import make_private, sync_files
 from sealmail_client.sealing import OpenedSeal, open_seal
-from sealmail_net.errors import Unavailable
+from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.keys import KeyId, acknowledgment_key, mailbox_key
@@ -109,7 +111,7 @@ class Receiver:
         desk, now = self._desk, self._desk.clock()
         key = mailbox_key(mailbox, desk.settings.key_id)
         since = None if everything else desk.inbox.since(mailbox, now)
-        lines = await peer.server.get(key, since)
+        lines = await peer.get(key, since)
         found = await asyncio.to_thread(read_entries, lines or (), key, now, self._doubts)
         newest = None
         with desk.database.unit():
@@ -286,7 +288,7 @@ class Receiver:
     ) -> SignatureCheck:
         """Check the signature by the sender's key, sought where that tells nobody."""
         keyring, sender = self._desk.keyring, letter.header.sender
-        lookup = KeyLookup(peer.server, self._desk.verifier, self._desk.clock())
+        lookup = KeyLookup(peer, self._desk.verifier, self._desk.clock())
         brought, check = letter.key_files().get(sender), opened.check
         held = self._desk.correspondents.newest(sender)
         if brought is not None and (held is None or not _same_text(brought, held)):
@@ -303,24 +305,35 @@ class Receiver:
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
         self._doubts += lookup.doubts
         if check.key_missing and letter.header.sender_transport is not None:
-            await self._ask_by_home_server(peer, sender, letter.header.sender_transport)
+            await self._ask_where_he_lives(peer, sender, letter.header.sender_transport)
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
         if check.key_missing and await asyncio.to_thread(keyring.has, sender):
             # The sender's key is here, so the one that is missing is another's.
             return replace(check, key_missing=False, reason="it is not signed by its sender")
         return check
 
-    async def _ask_by_home_server(self, peer: Peer, sender: KeyId, transport: Transport) -> None:
-        """Seek a key where its owner says he lives; only our home server is seen there."""
-        library = ByHomeServer(peer, transport)
-        if not library.serves:
-            return
-        lookup = KeyLookup(library, self._desk.verifier, self._desk.clock())
+    async def _ask_where_he_lives(self, peer: Peer, sender: KeyId, transport: Transport) -> None:
+        """Seek a key where its owner says he lives; our home server asks, if we have one."""
         try:
-            await self._learn(await lookup.by_key_id(sender))
-        except Unavailable as error:
+            async with self._library(peer, transport) as library:
+                if library is None:
+                    return
+                lookup = KeyLookup(library, self._desk.verifier, self._desk.clock())
+                await self._learn(await lookup.by_key_id(sender))
+                self._doubts += lookup.doubts
+        except NetworkError as error:
             self._doubts.append(f"{transport} was not asked for the key {sender}: {error}")
-        self._doubts += lookup.doubts
+
+    @asynccontextmanager
+    async def _library(self, peer: Peer, transport: Transport) -> AsyncIterator[Library | None]:
+        if transport.entangled:
+            yield peer.by(BY_DHT)
+        elif peer.account:
+            by_home = ByHomeServer(peer, transport)
+            yield by_home if by_home.serves else None
+        else:
+            async with self._desk.servers.look_up(transport.servers) as theirs:
+                yield theirs
 
     async def _learn(self, found: FoundKey | None) -> None:
         """Keep a key that was found, but for our own."""

@@ -57,6 +57,7 @@ def seal(
     target: Path,
     zip_file: Path,
     found: Callable[[Piece], object] | None = None,
+    piece_size: int = PIECE_SIZE,
 ) -> SealedLetter:
     """Sign the letter, seal it to ``readers`` and cut the seal into pieces.
 
@@ -70,7 +71,9 @@ def seal(
         signature = _sign(letter, keyring, signer, passphrase, zip_file)
         with ThreadPoolExecutor(1) as pool:
             durable = pool.submit(sync_file, zip_file)
-            pieces = _encrypt_and_cut(signature, zip_file, keyring, readers, target, found)
+            pieces = _encrypt_and_cut(
+                signature, zip_file, keyring, readers, target, found, piece_size
+            )
             sync_file(target)
             durable.result()
     except BaseException:
@@ -152,12 +155,13 @@ def _encrypt_and_cut(
     readers: Sequence[KeyId],
     target: Path,
     found: Callable[[Piece], object] | None,
+    piece_size: int,
 ) -> CutMessage:
     """Seal signature and ZIP; the pieces are hashed in a thread while gpg writes them."""
     target.unlink(missing_ok=True)
     written = threading.Event()
     with ThreadPoolExecutor(1) as pool, zip_file.open("rb") as packed:
-        cutting = pool.submit(cut, target, PIECE_SIZE, written, found)
+        cutting = pool.submit(cut, target, piece_size, written, found)
         try:
             keyring.encrypt(_Headed(signature, packed), target, readers)
         finally:

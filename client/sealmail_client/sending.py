@@ -4,12 +4,14 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from sealmail_client.abreast import abreast
 from sealmail_client.addressing import Addressing
+from sealmail_client.channels import Channel, Route, route_to
 from sealmail_client.data_blocks import DataBlocks, outdated
 from sealmail_client.delivering import NotDelivered, deliver_to_group
 from sealmail_client.desk import Desk
@@ -32,6 +34,7 @@ from sealmail_client.proxying import NOT_SERVED, Proxy
 from sealmail_client.quotes import TooDear
 from sealmail_client.retrying import next_try
 from sealmail_client.settings import Delivery
+from sealmail_client.weighing import channel_of_copy, require_copy_fits, require_size
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
 from sealmail_pow import Difficulty, estimate
@@ -44,7 +47,10 @@ from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 MAX_CLIMB = 12
 # Some hours of a compiled minter; a price above it is a wish to hear from nobody.
 MAX_HASHES = 2.0**36
-NO_DHT = "it is reached through the DHT only, which this version cannot"
+NO_DHT = "he is reached through the DHT, in which {server} takes no part"
+_CUT_LARGE = (
+    "he is reached through the DHT now, for which it was cut too large: send it to him anew"
+)
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
 
@@ -117,6 +123,9 @@ class Sender:
     async def _seal(self, message: OutgoingMessage, waiting: Sequence[OutgoingRecipient]) -> None:
         """Seal once for all; of a large mail, blocks leave as soon as they are sealed."""
         desk = self._desk
+        addressees = [one for one in message.draft.addressees if one.key_id in _keys(message)]
+        require_copy_fits(desk, message.draft, addressees)
+        channel = self._channel(message)
         readers = {one.key_id: self._announcement(one) for one in message.recipients}
         order = SealOrder.of(
             desk.settings,
@@ -136,8 +145,14 @@ class Sender:
         try:
             with desk.watcher.task("sealing"):
                 sealed = await asyncio.to_thread(
-                    order.carry_out, files, desk.keyring, desk.passphrase, early.found
+                    order.carry_out,
+                    files,
+                    desk.keyring,
+                    desk.passphrase,
+                    early.found,
+                    channel.piece_size,
                 )
+            require_size(desk, sum(piece.size for piece in sealed.pieces), addressees)
             await early.finish()
         except BaseException:
             await early.abandon()
@@ -155,9 +170,10 @@ class Sender:
     ) -> list[ServerAddress]:
         """Return where blocks may go before the seal is whole: to one who is written to now.
 
-        Nowhere, if the home server delivers: no other server is to see us.
+        Nowhere, if the home server delivers: no other server is to see us. Nor into the DHT, where
+        mail is short.
         """
-        if self._by_proxy(message):
+        if self._by_proxy(message) or self._channel(message).in_dht:
             return []
         now = self._desk.clock()
         for recipient in waiting:
@@ -277,13 +293,13 @@ class Sender:
             return dict.fromkeys((one.key_id for one in waiting), reason)
         after = message.after if message.after and message.after > self._desk.clock() else None
         ways = {one.key_id: self._announcement(one).transport for one in waiting}
-        targets = [way for way in dict.fromkeys(ways.values()) if not way.entangled]
+        targets = [way for way in dict.fromkeys(ways.values()) if proxy.reaches(way)]
         refused = await proxy.take_data(message.number, self._blocks(message), targets, after)
         troubles: dict[KeyId, str] = {}
         for recipient in waiting:
             target = ways[recipient.key_id]
-            if target.entangled:
-                troubles[recipient.key_id] = NO_DHT
+            if target not in targets:
+                troubles[recipient.key_id] = NO_DHT.format(server=proxy.peer.server.address)
                 continue
             announcement = await self._timely(message, recipient)
             if target in refused or not await proxy.take_announcement(
@@ -304,8 +320,8 @@ class Sender:
                 if recipient.tries:
                     # He may have moved, or have other mailboxes or another price by now.
                     await Addressing(self._desk).refresh(recipient.key_id)
-                servers = self._announcement(recipient).transport.servers
-                reasons = await self._send_to_group(message, recipient, servers)
+                route = route_to(self._announcement(recipient).transport, self._desk.settings)
+                reasons = await self._send_to_group(message, recipient, route)
             except ClientError as error:
                 reasons = [str(error)]
             if reasons:
@@ -315,33 +331,32 @@ class Sender:
         self,
         message: OutgoingMessage,
         recipient: OutgoingRecipient,
-        servers: Sequence[ServerAddress],
+        route: Route,
     ) -> list[str]:
-        """Hand the message to one server of a group; return why none took it."""
-        if not servers:
-            return [NO_DHT]
+        """Hand the message to one server of a route; return why none took it."""
+        if any(block.size > route.channel.piece_size for block in message.blocks):
+            return [_CUT_LARGE]
 
         async def hand_over(peer: Peer) -> str | None:
             return await self._hand_over(message, recipient, peer)
 
         try:
-            order = self._order(message, servers)
+            order = self._order(message, route)
             server = await deliver_to_group(self._desk.servers, order, hand_over)
         except NotDelivered as error:
             return list(error.reasons)
         self._desk.outbox.record_sent(
-            message.number, recipient.key_id, str(server), self._desk.clock()
+            message.number, recipient.key_id, route.channel.place(server), self._desk.clock()
         )
         return []
 
-    def _order(
-        self, message: OutgoingMessage, servers: Sequence[ServerAddress]
-    ) -> list[ServerAddress]:
+    def _order(self, message: OutgoingMessage, route: Route) -> Route:
         """Return the servers in random order, those that hold data of the message first."""
-        outbox = self._desk.outbox
-        holding = {server for server in servers if outbox.taken(message.number, str(server))}
-        order = self._dice.sample(servers, len(servers))
-        return sorted(order, key=lambda server: server not in holding)
+        outbox, place = self._desk.outbox, route.channel.place
+        servers = self._dice.sample(route.servers, len(route.servers))
+        holding = {one for one in servers if outbox.taken(message.number, place(one))}
+        servers.sort(key=lambda server: server not in holding)
+        return replace(route, servers=tuple(servers))
 
     async def _hand_over(
         self, message: OutgoingMessage, recipient: OutgoingRecipient, peer: Peer
@@ -450,7 +465,11 @@ class Sender:
         return announcement
 
     def _blocks(self, message: OutgoingMessage) -> DataBlocks:
-        return DataBlocks(self._desk, message.number, self._files(message).sealed)
+        sealed, channel = self._files(message).sealed, self._channel(message)
+        return DataBlocks(self._desk, message.number, sealed, channel)
+
+    def _channel(self, message: OutgoingMessage) -> Channel:
+        return channel_of_copy(self._desk, _keys(message))
 
     def _files(self, message: OutgoingMessage) -> SealedFiles:
         return SealedFiles(self._desk.home.outgoing / str(message.number))
@@ -459,6 +478,10 @@ class Sender:
 def _dated(message: OutgoingMessage) -> datetime:
     assert message.date is not None  # noqa: S101 - recorded with the seal
     return message.date
+
+
+def _keys(message: OutgoingMessage) -> frozenset[KeyId]:
+    return frozenset(one.key_id for one in message.recipients)
 
 
 def _hashed(message: OutgoingMessage) -> BlockKey:

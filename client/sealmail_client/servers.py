@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from sealmail_client.channels import channel_of
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.kept_links import KeptLinks
@@ -27,7 +28,8 @@ from sealmail_protocol.dates import format_date, parse_date
 T = TypeVar("T")
 Greet = Callable[[RemoteServer], Awaitable[None]]
 
-# How long an answer is awaited, and how long if another server of the group may be asked.
+# How long an answer is awaited, and how long if another server of the group may be asked: not a
+# door, which may have to look far.
 _ANSWER_SECONDS = 60.0
 _ANSWER_SECONDS_OF_ONE = 15.0
 # An original server closes at the third unknown command: it is not asked every time.
@@ -48,13 +50,12 @@ class Servers:
     def __init__(
         self,
         settings: Settings,
-        auth_key: AuthKey,
+        auth_keys: Mapping[Place, AuthKey],
         database: HomeDatabase,
         clock: Callable[[], datetime],
-        further: Mapping[Place, AuthKey] | None = None,
     ) -> None:
         self._settings = settings
-        self._auth_keys = {**(further or {}), Place.HOME: auth_key}
+        self._auth_keys = auth_keys
         self._database = database
         self._clock = clock
         self._kept: KeptLinks | None = None
@@ -68,7 +69,10 @@ class Servers:
         )
 
     def home(self) -> AbstractAsyncContextManager[Peer]:
-        """Connect to a server of the home group and log in; a changed TLS key stops us."""
+        """Connect to a server of the home group and log in; a changed TLS key stops us.
+
+        One who lives in the DHT is at home there, through any door, without login.
+        """
         return self.at(Place.HOME)
 
     async def at_home(self, errand: Callable[[Peer], Awaitable[T]]) -> T:
@@ -77,7 +81,7 @@ class Servers:
         It is begun again at another one if the connection is lost on the way, so that every
         step of it must be one that may be repeated.
         """
-        for _ in self._settings.transport.servers[1:]:
+        for _ in self._settings.home_servers[1:]:
             try:
                 async with self.home() as peer:
                     return await errand(peer)
@@ -92,13 +96,18 @@ class Servers:
     @asynccontextmanager
     async def at(self, place: Place) -> AsyncIterator[Peer]:
         """Connect to a server where we have an account, as ``home`` does."""
+        transport = self._settings.places[place]
+        if transport.entangled:
+            async with await self._dial(self._settings.doors, strict_pin=True) as server:
+                yield self._meet(server).by(channel_of(transport))
+            return
         userid, auth_key = self._settings.key_id.hex, self._auth_keys[place].text
 
         async def log_in(server: RemoteServer) -> None:
             if not await server.login(userid, auth_key):
                 raise LoginFailed(server.address)
 
-        servers = self._settings.places[place].servers
+        servers = transport.servers
         try:
             server = await self._dial(servers, strict_pin=True, greet=log_in)
         except NoServerReached as error:
@@ -110,7 +119,7 @@ class Servers:
                 f"{auth_file_name(place)} of your home is right"
             ) from error
         async with server:
-            yield self._meet(server)
+            yield replace(self._meet(server), account=True)
 
     @asynccontextmanager
     async def look_up(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Peer]:
@@ -160,7 +169,7 @@ class Servers:
     def moment(self) -> datetime:
         """Return the date to write: ours, or that of the home server if it was ahead of us."""
         ahead = 0
-        for server in self._settings.transport.servers:
+        for server in self._settings.home_servers:
             row = self._database.row("SELECT ahead FROM capability WHERE server = ?", str(server))
             ahead = max(ahead, 0 if row is None else row["ahead"])
         return self._clock() + timedelta(seconds=ahead)
@@ -169,7 +178,8 @@ class Servers:
         self, servers: Sequence[ServerAddress], *, strict_pin: bool, greet: Greet | None = None
     ) -> RemoteServer:
         """Reach one of a group, and ask it what it can do; ``greet`` is said to it first."""
-        seconds = _ANSWER_SECONDS if len(servers) == 1 else _ANSWER_SECONDS_OF_ONE
+        alone = len(servers) == 1 or tuple(servers) == self._settings.doors
+        seconds = _ANSWER_SECONDS if alone else _ANSWER_SECONDS_OF_ONE
         settings = replace(self._dialing, answer_deadline=seconds)
 
         async def attempt(address: ServerAddress) -> RemoteServer:

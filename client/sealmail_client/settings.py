@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from sealmail_client.connecting import CONNECTING_ROWS, DIRECTLY, Connecting, DnsUse
 from sealmail_client.throttle import MIN_KIB
 from sealmail_pow import Difficulty
-from sealmail_protocol.addresses import Transport, normal_address
+from sealmail_protocol.addresses import ServerAddress, Transport, normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
 
@@ -32,7 +32,7 @@ class Place(StrEnum):
     HOME = "home"
     OLD = "old"  # where he lived before: correspondents may still look there
     PUB = "pub"  # where his domain's DNS points, if he does not live there
-    DHT = "dht"  # no server at all: the table that many keep, reached through the home server
+    DHT = "dht"  # no server at all: the table that many keep, reached through the own servers
 
 
 def auth_file_name(place: Place) -> str:
@@ -87,15 +87,23 @@ class Settings:
     send: Delivery = Delivery.DIRECT
     acknowledge: Delivery = Delivery.PROXY  # where the home server does that
     dht: bool = False  # key and claim are published there, and those of others sought
+    doors: tuple[ServerAddress, ...] = ()  # to the DHT, for one who lives there alone
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
             raise ValueError("a name is one line of text without < and >")
         if self.address != normal_address(self.address):
             raise ValueError(f"{self.address!r} is not in lower case")
-        for transport in (self.transport, self.old_transport, self.pub_transport):
+        for transport in (self.old_transport, self.pub_transport):
             if transport is not None and transport.entangled:
                 raise ValueError("a server is needed: server=host:port")
+        if self.transport.entangled != bool(self.doors):
+            raise ValueError(
+                "either a home server is needed, transport = server=host:port, or the transport "
+                "entangled and doors to it"
+            )
+        if self.transport.entangled and self.send is Delivery.PROXY:
+            raise ValueError("send = proxy needs a home server")
         if self.throttle_kib and self.throttle_kib < MIN_KIB:
             raise ValueError(f"throttle_kib is 0 for none, or at least {MIN_KIB}")
         if not 0 <= self.delay_minutes <= MAX_DELAY_MINUTES:
@@ -107,8 +115,18 @@ class Settings:
         return f"{self.name} <{self.address}>"
 
     @property
+    def home_servers(self) -> tuple[ServerAddress, ...]:
+        """Return the servers that are asked first: of the home group, or doors to the DHT."""
+        return self.transport.servers or self.doors
+
+    @property
+    def has_account(self) -> bool:
+        """Return whether the user logs in where he is at home; nobody does in the DHT."""
+        return not self.transport.entangled
+
+    @property
     def places(self) -> dict[Place, Transport]:
-        """Return every server on which the user has an account, the home first."""
+        """Return every place at which the user is published, the home first."""
         named = {
             Place.HOME: self.transport,
             Place.OLD: self.old_transport,
@@ -138,6 +156,7 @@ class Settings:
             "send": json.dumps(self.send),
             "acknowledge": json.dumps(self.acknowledge),
             "dht": json.dumps(self.dht),
+            "doors": json.dumps(list(map(str, self.doors))),
         }
         return "".join(f"{name} = {value}\n" for name, value in rows.items())
 
@@ -170,6 +189,7 @@ class Settings:
                 send=_choice(rows, "send", Delivery),
                 acknowledge=_choice(rows, "acknowledge", Delivery),
                 dht=_switch(rows, "dht"),
+                doors=_servers(rows, "doors"),
             )
         except KeyError as missing:
             raise ValueError(f"no setting {missing.args[0]}") from None
@@ -215,6 +235,11 @@ def _name_the_dht(rows: dict[str, Any]) -> None:
     rows["dht"] = False
 
 
+def _name_the_doors(rows: dict[str, Any]) -> None:
+    """Lead from a version in which everybody had a home server to one where some have none."""
+    rows["doors"] = []
+
+
 # Step n leads from version n to n + 1.
 _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_the_lock_and_places,
@@ -222,6 +247,7 @@ _STEPS: Final[tuple[Callable[[dict[str, Any]], None], ...]] = (
     _name_the_ways_out,
     _name_who_delivers,
     _name_the_dht,
+    _name_the_doors,
 )
 SETTINGS_VERSION = len(_STEPS) + 1
 
@@ -253,6 +279,13 @@ def _choice(rows: dict[str, Any], name: str, kind: type[E]) -> E:
     except ValueError:
         choices = ", ".join(kind)
         raise ValueError(f"{name} is none of {choices}") from None
+
+
+def _servers(rows: dict[str, Any], name: str) -> tuple[ServerAddress, ...]:
+    values = rows[name]
+    if not isinstance(values, list) or not all(isinstance(one, str) for one in values):
+        raise ValueError(f"{name} is not a list of servers")
+    return tuple(map(ServerAddress.parse, values))
 
 
 def _transport(rows: dict[str, Any], name: str) -> Transport | None:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from sealmail_client.ack_files import AckSecret, GivenSecret
-from sealmail_client.cutting import CutMessage, Piece
+from sealmail_client.cutting import PIECE_SIZE, CutMessage, Piece
 from sealmail_client.drafts import Draft
 from sealmail_client.headers import Header, Recipient
 from sealmail_client.keyring import Keyring
@@ -105,6 +105,7 @@ class SealOrder:
         keyring: Keyring,
         passphrase: str | None,
         found: Callable[[Piece], object] | None = None,
+        piece_size: int = PIECE_SIZE,
     ) -> CutMessage:
         """Write, sign and seal; what an earlier try left in ``files`` is replaced.
 
@@ -125,6 +126,7 @@ class SealOrder:
             target=files.sealed,
             zip_file=files.zip_file,
             found=found,
+            piece_size=piece_size,
         )
         write_private(files.signature, sealed.signature)
         shutil.rmtree(files.unpacked, ignore_errors=True)

@@ -1,7 +1,7 @@
 """What a receiver asks of a stamp: how many bits, shared by how many nonces."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 # The work is measured on SHA-256 digests.
@@ -43,10 +43,6 @@ class Difficulty:
     def met_by(self, bits: int, nonces: int) -> bool:
         """Tell whether a stamp of ``nonces`` nonces that share ``bits`` bits is enough."""
         return bits >= self.bits and nonces >= self.nonces
-
-    def with_bits(self, bits: int) -> Self:
-        """Return the same demand with another number of bits."""
-        return replace(self, bits=bits)
 
     def __str__(self) -> str:
         return f"bd,{self.bits},{self.nonces}"

@@ -140,14 +140,18 @@ class RemoteServer:
             return event.lines or None
         raise BadAnswer(self.address, f"no text block but {type(event).__name__} to a GET")
 
-    async def get_data(self, key: BlockKey, sink: Sink) -> DataHeader | None:
+    async def get_data(
+        self, key: BlockKey, sink: Sink, command: GetCommand | None = None
+    ) -> DataHeader | None:
         """Stream a data block into ``sink``; ``None`` if the server has none.
+
+        It is asked for by ``GET SERVER`` unless another ``command`` for ``key`` is given.
 
         What ``sink`` got counts only once this returns: until then the bytes are unproven,
         and ``DamagedBlock`` says that they are not those of ``key``.
         """
         async with self._exchange():
-            event = await self._ask(GetServer(key))
+            event = await self._ask(command or GetServer(key))
             if isinstance(event, DataStarted):
                 found = await self._take_data(sink)
         if isinstance(event, Word):

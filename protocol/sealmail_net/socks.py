@@ -15,7 +15,9 @@ from sealmail_net.ways import DIRECT_ONLY, ProxyPolicy, Way
 from sealmail_protocol.addresses import ServerAddress
 
 # Handshakes with one proxy at a time: a hostile or slow one holds these threads and no others.
-MAX_HANDSHAKES = 16
+# More than a server ever has under way (deliveries, looks at who is down, fetches, its partner):
+# whoever waits for a hidden service that has gone is not to be waited for by all.
+MAX_HANDSHAKES = 160
 # Tor keeps streams apart by user and password, whatever they are.
 _USER = "sealmail"
 

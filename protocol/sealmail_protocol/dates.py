@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime
 
-DATE_LENGTH = 20
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
 
 

@@ -3,6 +3,7 @@
 So replicas agree whatever the order in which blocks reach them.
 """
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,7 @@ from datetime import datetime
 from sealmail_protocol.blocks import (
     Acknowledgment,
     AddressClaim,
+    Block,
     DataHeader,
     KeyAnnouncement,
     MessageAnnouncement,
@@ -42,6 +44,18 @@ class Standing:
 def announcement_identity(entry: MessageAnnouncement) -> tuple[bytes, bytes]:
     """Return what makes two announcements the same mail: stamped bytes and token."""
     return entry.challenge, entry.token.raw if entry.token else b""
+
+
+def entry_identity(block: Block) -> bytes:
+    """Return what tells an entry from the others of its type under one key, in few bytes."""
+    match block:
+        case AddressClaim():
+            return block.key_id.raw
+        case MessageAnnouncement():
+            stamped, token = announcement_identity(block)
+            return hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
+        case _:
+            return b""
 
 
 def merge_acknowledgments(first: Acknowledgment, second: Acknowledgment) -> Acknowledgment:

@@ -12,7 +12,8 @@ KEY_END = "-----END PGP PUBLIC KEY BLOCK-----"
 _HASH_HEADER = re.compile(r"Hash: [A-Za-z0-9, -]{1,64}")
 # Only the names of OpenPGP: a Data or Type line here would mislead those who read bodies.
 _ARMOR_HEADER = re.compile(r"(?:Version|Comment|MessageID|Hash|Charset): [ -~]{0,200}")
-_ARMOR_LINE = re.compile(r"[A-Za-z0-9+/=]{1,100}")
+_ARMOR_DATA = re.compile(r"[A-Za-z0-9+/=]+")
+_MAX_ARMOR_LINE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,5 +94,9 @@ def _check_armor(lines: tuple[str, ...]) -> None:
     headers, body = lines[:blank], lines[blank + 1 :]
     if not all(_ARMOR_HEADER.fullmatch(line) for line in headers):
         raise _form("an armor header that is none")
-    if not body or not all(_ARMOR_LINE.fullmatch(line) for line in body):
+    if (
+        not all(body)
+        or not _ARMOR_DATA.fullmatch("".join(body))
+        or max(map(len, body)) > _MAX_ARMOR_LINE
+    ):
         raise _form("armor that is not base64")

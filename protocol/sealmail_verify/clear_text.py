@@ -9,6 +9,7 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass
+from typing import NoReturn
 
 from sealmail_verify.errors import BadSignature
 
@@ -21,6 +22,8 @@ _BLANK = b" \t\r\n"
 _SIGNED_MESSAGE = b"-----BEGIN PGP SIGNED MESSAGE-----"
 _HASH_LINE = re.compile(rb"Hash: ([A-Z0-9-]+(?:, ?[A-Z0-9-]+)*)")
 _ARMOR_HEADER = re.compile(rb"[A-Za-z][A-Za-z0-9-]*: ?[^\r]*")
+_UNESCAPED_DASH = re.compile(rb"^-(?! )", re.MULTILINE)
+_ESCAPE = re.compile(rb"^- ", re.MULTILINE)
 _CHECKSUM = re.compile(rb"=[A-Za-z0-9+/]{4}")
 
 
@@ -39,68 +42,73 @@ class ClearSigned:
 
 def parse_clear_signed(text: bytes) -> ClearSigned:
     """Take a clear-signed text apart; anything beside the one signed message is refused."""
-    lines = _lines(text)
-    if lines[0] != _SIGNED_MESSAGE:
+    head, blank, rest = _unified(text).partition(b"\n\n")
+    first, *hash_lines = head.split(b"\n")
+    if first != _SIGNED_MESSAGE:
         raise BadSignature("the text does not begin as a clear-signed message")
-    hash_names, body_at = _hash_names(lines)
-    signature_at = _first_unescaped_dash(lines, body_at)
-    signature, checksum = _dearmor(lines[signature_at:], b"SIGNATURE")
+    hash_names = _hash_names(hash_lines)
+    if not blank:
+        raise BadSignature("the signed text is missing")
+    end = _UNESCAPED_DASH.search(rest)
+    if end is None:
+        raise BadSignature("the text has no signature")
+    signature, checksum = _dearmor(rest[end.start() :], b"SIGNATURE")
     # gpg refuses a wrong checksum: a relay that changed it would make a text useless to others.
     # A key block needs no such care: it stands inside a signed text.
     if checksum not in (None, _crc24(signature)):
         raise BadSignature("the PGP signature has a wrong checksum")
-    body = (_unescape(line).rstrip(b" \t") for line in lines[body_at:signature_at])
-    return ClearSigned(hash_names, b"\r\n".join(body), signature)
+    body = _ESCAPE.sub(b"", rest[: end.start()].removesuffix(b"\n"))
+    return ClearSigned(hash_names, _bare(body).replace(b"\n", b"\r\n"), signature)
 
 
 def dearmor_key_block(armored: bytes) -> bytes:
     """Return the packets of one armored public key block that stands alone."""
-    return _dearmor(_lines(armored), b"PUBLIC KEY BLOCK")[0]
+    return _dearmor(_unified(armored), b"PUBLIC KEY BLOCK")[0]
 
 
-def _lines(text: bytes) -> list[bytes]:
-    """Split into lines without their ends."""
+def _unified(text: bytes) -> bytes:
+    """Return the lines parted by LF alone, without blanks around them."""
     if len(text) > MAX_TEXT:
         raise BadSignature(f"{len(text)} bytes; at most {MAX_TEXT} are read")
-    lines = [line.removesuffix(b"\r") for line in text.strip(_BLANK).split(b"\n")]
+    whole = text.strip(_BLANK).replace(b"\r\n", b"\n")
+    lines = whole.split(b"\n")
+    if b"\r" in whole or max(map(len, lines)) > MAX_LINE:
+        _tell_unreadable(lines)
+    return whole
+
+
+def _tell_unreadable(lines: list[bytes]) -> NoReturn:
     for line in lines:
         if len(line) > MAX_LINE:
             raise BadSignature(f"a line of {len(line)} bytes; at most {MAX_LINE} are read")
         # Some programs end a line at a lone CR and some do not, so they would see other fields.
         if b"\r" in line:
-            raise BadSignature("a carriage return in the middle of a line")
-    return lines
+            break
+    raise BadSignature("a carriage return in the middle of a line")
 
 
-def _hash_names(lines: list[bytes]) -> tuple[frozenset[str], int]:
+def _hash_names(lines: list[bytes]) -> frozenset[str]:
     """Read the ``Hash:`` lines; no other line may stand there, for none of them is signed."""
     names: set[str] = set()
-    for number, line in enumerate(lines[1:], start=1):
-        if not line:
-            return frozenset(names), number + 1
+    for line in lines:
         match = _HASH_LINE.fullmatch(line)
         if match is None:
             raise BadSignature("a line other than Hash: before the signed text")
         names.update(name.strip() for name in match[1].decode("ascii").split(","))
-    raise BadSignature("the signed text is missing")
+    return frozenset(names)
 
 
-def _first_unescaped_dash(lines: list[bytes], start: int) -> int:
-    """Find the line that ends the signed text."""
-    for number in range(start, len(lines)):
-        if lines[number].startswith(b"-") and not lines[number].startswith(b"- "):
-            return number
-    raise BadSignature("the text has no signature")
+def _bare(lines: bytes) -> bytes:
+    """Remove the blanks at line ends; hardly any text has some."""
+    if b" \n" in lines or b"\t\n" in lines or lines.endswith((b" ", b"\t")):
+        return b"\n".join(line.rstrip(b" \t") for line in lines.split(b"\n"))
+    return lines
 
 
-def _unescape(line: bytes) -> bytes:
-    return line.removeprefix(b"- ")
-
-
-def _dearmor(lines: list[bytes], kind: bytes) -> tuple[bytes, int | None]:
-    """Decode one armored block that fills ``lines``; return its bytes and stated checksum."""
+def _dearmor(block: bytes, kind: bytes) -> tuple[bytes, int | None]:
+    """Decode one armored block that is all of ``block``; return its bytes and stated checksum."""
     name = kind.decode("ascii").lower()
-    lines = [line.rstrip(b" \t") for line in lines]
+    lines = _bare(block).split(b"\n")
     if lines[0] != b"-----BEGIN PGP " + kind + b"-----":
         if b" PRIVATE KEY " in lines[0]:
             raise BadSignature("a secret key where a public key belongs")

@@ -5,6 +5,7 @@ A text that fails here has cost no cryptography and no program start.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from sealmail_protocol.keys import KeyId
 from sealmail_verify.clear_text import dearmor_key_block, parse_clear_signed
@@ -27,6 +28,8 @@ class Evidence:
     key: KeyBlock
 
 
+# An announcement is read for what its key says, and once more to verify it.
+@lru_cache(maxsize=8)
 def read_key_block(armored: bytes) -> KeyBlock:
     """Read one armored public key; see ``parse_key_block`` for what is refused."""
     return parse_key_block(dearmor_key_block(armored))

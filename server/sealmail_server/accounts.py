@@ -167,7 +167,6 @@ def log_in(view: WriteView, userid: str, auth_key: str, now: datetime) -> Visito
         name,
         confirmed=account.state == AccountState.CONFIRMED
         and named_account(view, OFFER) != account.auth_key_hash,
-        logged_in_at=now,
         account=account.auth_key_hash,
     )
 

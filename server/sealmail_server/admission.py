@@ -120,6 +120,9 @@ def _admit_key(view: WriteView, candidate: Candidate, given: Decision) -> _Outco
     entry = candidate.entry(given.arrival)
     if held is None or _standing(entry).beats(_standing(held)):
         _put(view, entry, given)
+        if entry.revoked:
+            # Refused from now on; those that came before go, or replicas would differ by it.
+            view.remove_everywhere(BlockType.ADDRESS_CLAIM, candidate.key.raw)
         announce_terms(view, KeyId(candidate.key.raw), block, given.now)
     else:
         _repeat(view, entry, held, given)

@@ -17,7 +17,7 @@ from sealmail_protocol.canonical import canonical_form
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey, KeyId
-from sealmail_protocol.merges import announcement_identity
+from sealmail_protocol.merges import entry_identity
 from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE, MAX_FUTURE_REPLICATED, Poster
 from sealmail_protocol.validity import check_date, check_text_block
 from sealmail_server.limits import Limits
@@ -102,7 +102,9 @@ def examine(
     if isinstance(block, KeyAnnouncement) and not arrival.replicated and block.expires < now:
         raise InvalidBlock(Refusal.DATE, "past its Expires date: post a new one")
     header = canonical_form(block)
-    return Candidate(block, key, bits, header, hashlib.sha256(header).digest(), _identity(block))
+    return Candidate(
+        block, key, bits, header, hashlib.sha256(header).digest(), entry_identity(block)
+    )
 
 
 def examine_data(header: DataHeader, arrival: Arrival, now: datetime, limits: Limits) -> None:
@@ -131,14 +133,3 @@ def _check_poster(block: TextBlock, key: BlockKey, arrival: Arrival) -> None:
     owner = signed_by(block, key) if isinstance(block, KeyAnnouncement | AddressClaim) else None
     if owner is None or arrival.visitor.key_id != owner:
         raise InvalidBlock(Refusal.PERMISSION, "only its owner, logged in, may post it")
-
-
-def _identity(block: TextBlock) -> bytes:
-    match block:
-        case AddressClaim():
-            return block.key_id.raw
-        case MessageAnnouncement():
-            stamped, token = announcement_identity(block)
-            return hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
-        case _:
-            return b""

@@ -72,7 +72,8 @@ class Doorkeeper:
             await link.drain()
             return
         try:
-            await self._serve(Session(link, self._services, self._first.at(source)))
+            visitor, shared = self._first.at(source), self._source is not None
+            await self._serve(Session(link, self._services, visitor, shared=shared))
         finally:
             self._presence.leave(source)
 

@@ -21,7 +21,8 @@ from sealmail_server.onion_service import OnionService
 from sealmail_server.tls_identity import TlsIdentity, make_tls_identity, pin_of
 from sealmail_server.tor_control import ControlPort
 
-# All who come through Tor and I2P are one source: nothing tells one of them from another.
+# All who come through Tor and I2P are one source until they have logged in: nothing tells one of
+# them from another.
 HIDDEN_SOURCE = "hidden"
 
 
@@ -55,14 +56,17 @@ def hidden_face(directory: Path, config: Config, now: datetime) -> HiddenFace | 
         make_tls_identity(certificate, key, [address.host for address in addresses], now)
     onion = None
     if config.tor_control:
-        control = ControlPort(config.tor_control, _password(directory))
         onion_key = load_onion_key(directory / ONION_KEY_NAME)
-        onion = OnionService(onion_key, config.hidden_port, control)
+        onion = OnionService(
+            onion_key,
+            config.hidden_port,
+            lambda: ControlPort(config.tor_control, _password(directory)),
+        )
     return HiddenFace(addresses, TlsIdentity(certificate, key), pin_of(certificate), onion)
 
 
 def _password(directory: Path) -> str:
     try:
-        return (directory / CONTROL_PASSWORD_NAME).read_text().strip()
+        return (directory / CONTROL_PASSWORD_NAME).read_text(errors="replace").strip()
     except FileNotFoundError:
         return ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from sealmail_server.onion_key import OnionKey
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
@@ -13,9 +14,14 @@ _LONGEST_PAUSE = 60.0
 
 
 class OnionService:
-    """The service of one key; ``state`` says how it is, for the operator."""
+    """The service of one key; ``state`` says how it is, for the operator.
 
-    def __init__(self, key: OnionKey, virtual_port: int, control: ControlPort) -> None:
+    ``control`` is asked at every attempt: a password may be written down while the server runs.
+    """
+
+    def __init__(
+        self, key: OnionKey, virtual_port: int, control: Callable[[], ControlPort]
+    ) -> None:
         self._key = key
         self._virtual_port = virtual_port
         self._control = control
@@ -32,7 +38,7 @@ class OnionService:
         pause = _FIRST_PAUSE
         while True:
             try:
-                async with await TorControl.connect(self._control) as tor:
+                async with await TorControl.connect(self._control()) as tor:
                     await tor.publish(self._key.for_tor, self.host, self._virtual_port, target)
                     self.published, self.state = True, "published"
                     _log.info("published as %s:%d", self.host, self._virtual_port)

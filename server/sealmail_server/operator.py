@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sealmail_protocol.addresses import ServerAddress, domain_of
+from sealmail_protocol.addresses import Network, ServerAddress, domain_of
 from sealmail_protocol.command_codec import MAX_GENERATED
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.invitations import Invitation, InvitedServer, PairingCode
@@ -171,7 +171,7 @@ class Operator:
 
     def _told_address(self, request: Request) -> ServerAddress:
         told = _text(request, "address")
-        return ServerAddress.parse(told) if told else self._public_address()
+        return ServerAddress.parse(told) if told else self._servers()[0].address
 
     async def _confirm_clock(self, _: Request) -> dict[str, str]:
         before = self.guard.state()
@@ -211,16 +211,21 @@ class Operator:
         return format_date(hold) if hold and hold > self.clock() else None
 
     def _servers(self) -> tuple[InvitedServer, ...]:
-        """Return every address of this server, each with the pin that is shown there."""
+        """Return every address of this server, each with the pin that is shown there.
+
+        Those of the partner come last; a covert server tells no public one.
+        """
         servers = []
         if not self.config.covert:
             servers.append(InvitedServer(self._public_address(), self._pin()))
-            partner = self.replication.partner if self.replication else self.config.second_server
-            if partner is not None:
-                servers.append(InvitedServer(partner.address, partner.pin))
         face = hidden_face(self.directory, self.config, self.clock())
         if face is not None:
             servers += (InvitedServer(address, face.pin) for address in face.addresses)
+        partner = self.replication.partner if self.replication else self.config.second_server
+        if partner is not None and not (
+            self.config.covert and partner.address.network is Network.DIRECT
+        ):
+            servers.append(InvitedServer(partner.address, partner.pin))
         return tuple(servers)
 
     def _public_address(self) -> ServerAddress:

@@ -60,8 +60,9 @@ class PartnerDesk:
         replication: Replication,
         settings: DialSettings,
         clock: Callable[[], datetime],
-        own_pin: Callable[[], bytes],
+        own_pin: Callable[[ServerAddress], bytes],
     ) -> None:
+        """``own_pin`` is what is shown where this server is reached by an address."""
         self._directory = directory
         self._store = store
         self._desk = desk
@@ -118,12 +119,12 @@ class PartnerDesk:
             return ended
 
         self._desk.end_logins(await self._store.write(put))
-        return PairingCode(secret, InvitedServer(address, self._own_pin())).code()
+        return PairingCode(secret, InvitedServer(address, self._own_pin(address))).code()
 
     async def join(self, code: PairingCode, own_address: ServerAddress) -> None:
         """Become the partner of the server that offered ``code``; ``PairingFailed`` if not."""
         address, pin = code.server.address, code.server.pin
-        if address == own_address or pin == self._own_pin():
+        if address == own_address or pin == self._own_pin(own_address):
             raise PairingFailed("this is this server's own code: give it to the other one")
         auth_key, now = new_auth_key(), self._clock()
         partner = Partner(address, auth_key, pin)
@@ -168,7 +169,7 @@ class PartnerDesk:
         try:
             if await is_original(remote):
                 raise PairingFailed("the other server is no Sealmail server: see the manual")
-            pin = self._own_pin()
+            pin = self._own_pin(own_address)
             command = PartnerPair(offered.auth_key, pin, auth_key, own_address)
             if await remote.call(command) is not Word.DONE:
                 raise PairingFailed("the other server declined: ask for a new code")

@@ -121,6 +121,7 @@ class Server:
         stop: asyncio.Event,
         node_key: NodeKey | None = None,
     ) -> None:
+        self._directory = directory
         self._config = config
         self._hidden = hidden
         self._publishing: asyncio.Task[None] | None = None
@@ -166,7 +167,7 @@ class Server:
             self._replication,
             self._dialing,
             clock,
-            lambda: pin_of(directory / config.certificate),
+            self._pin_at,
         )
         self.office = SortingOffice(
             store,
@@ -249,14 +250,21 @@ class Server:
         partner = self._replication.partner
         return self._own if partner is None else self._own | {partner.address}
 
+    def _pin_at(self, address: ServerAddress) -> bytes:
+        """Return the pin that this server shows where it is reached by one of its addresses."""
+        if self._hidden is not None and address in self._hidden.addresses:
+            return self._hidden.pin
+        return pin_of(self._directory / self._config.certificate)
+
     def _own_pins(self) -> frozenset[bytes]:
         partner, hidden = self._replication.partner, self._hidden
         others = {partner.pin} if partner else set()
         return frozenset({self._pin, *others, *({hidden.pin} if hidden else ())})
 
     def _addresses(self, port: int) -> frozenset[ServerAddress]:
-        hidden = self._hidden.addresses if self._hidden else ()
-        return own_addresses(self._config, port).union(hidden)
+        """Return what is delivered here; a public name of a covert server would give it away."""
+        public = frozenset() if self._config.covert else own_addresses(self._config, port)
+        return public.union(self._hidden.addresses if self._hidden else ())
 
     async def listen(self) -> None:
         """Open the ports; a covert server has the one for Tor and I2P only."""

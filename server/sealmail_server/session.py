@@ -44,10 +44,18 @@ class _Overused(Exception):
 
 
 class Session:
-    """Serves one connection until either side ends it."""
+    """Serves one connection until either side ends it.
 
-    def __init__(self, link: PeerLink, services: Services, visitor: Visitor) -> None:
+    At a ``shared`` door all who come are one source until they have logged in, and then sources of
+    their own: what strangers use up there, or fail at, must not keep users out.
+    """
+
+    def __init__(
+        self, link: PeerLink, services: Services, visitor: Visitor, *, shared: bool = False
+    ) -> None:
         self.visitor = visitor
+        self._source = visitor.source
+        self._shared = shared
         self._link = link
         self._services = services
         self._share = link.conversation.room = services.memory.share(visitor.source)
@@ -134,7 +142,7 @@ class Session:
             return
         await self._link.start_tls_as_server(self._services.identity.context())
         # What was said in clear anybody could have said, a LOGIN too.
-        self.visitor = ANONYMOUS.at(self.visitor.source)
+        self._welcome(ANONYMOUS, self._source)
 
     async def _quit(self, _: commands.Quit) -> None:
         await self._answer(Word.GOODBYE)
@@ -183,8 +191,9 @@ class Session:
     # Accounts.
 
     async def _login(self, command: commands.Login) -> None:
-        source, failed = self.visitor.source, self._services.failed_logins
-        await self._delay(failed.wait(source, self._services.steady_clock()))
+        source, failed = self._source, self._services.failed_logins
+        if not self._shared:
+            await self._delay(failed.wait(source, self._services.steady_clock()))
         visitor = await self._services.desk.log_in(command.userid, command.auth_key)
         if visitor is None:
             debt = failed.charge(source, self._services.steady_clock())
@@ -192,8 +201,14 @@ class Session:
             await self._delay(max(LOGIN_PAUSE, debt))
             await self._answer(Word.FAILED)
             return
-        self.visitor = visitor.at(source)
+        self._welcome(visitor, f"{source} {visitor.userid}" if self._shared else source)
         await self._answer(Word.DONE)
+
+    def _welcome(self, visitor: Visitor, source: str) -> None:
+        """Take somebody for another visitor than before, and count him under ``source``."""
+        self.visitor = visitor.at(source)
+        self._share.release()
+        self._share = self._link.conversation.room = self._services.memory.share(source)
 
     async def _add_login(self, command: commands.AddLogin) -> None:
         try:

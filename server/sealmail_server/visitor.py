@@ -1,7 +1,6 @@
 """Who is at the other end of a connection, as far as the server knows."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from sealmail_protocol.commands import Capabilities, Command, PartnerPair, Ping, Quit
 from sealmail_protocol.keys import KeyId
@@ -22,7 +21,6 @@ class Visitor:
     role: Role
     userid: str | None = None
     confirmed: bool = False
-    logged_in_at: datetime | None = None
     account: bytes | None = field(default=None, repr=False)
     source: str = ""
 

@@ -70,6 +70,14 @@ class WriteView(ReadView):
         self._remove(number)
         return True
 
+    def remove_everywhere(self, type: str, identity: bytes) -> None:
+        """Remove the entries of ``type`` with this identity, whatever their keys."""
+        rows: Any = self._connection.execute(
+            "SELECT id FROM entries WHERE type = ? AND identity = ?", (type, identity)
+        ).fetchall()
+        for (number,) in rows:
+            self._remove(number)
+
     def remove_expired(
         self, type: str, before: datetime, after: tuple[int, int], limit: int
     ) -> tuple[int, tuple[int, int] | None]:

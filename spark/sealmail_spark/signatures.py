@@ -3,17 +3,21 @@
 The sample goes by the digest of a block, so that every run, partition and replica takes the same.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from sealmail_protocol.blocks import AddressClaim, KeyAnnouncement
 from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.fields import split_lines
 from sealmail_protocol.keys import KeyId
-from sealmail_protocol.signed_text import SignedText
+from sealmail_protocol.signed_text import KEY_BEGIN, KEY_END, SignedText
 from sealmail_spark.demands import DHT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_verify.errors import BadSignature, Undecided
 from sealmail_verify.results import CertificateFacts, Verification
+
+_ESCAPE: Final = b"\r\n- "
+_KEY_BEGIN: Final = _ESCAPE + KEY_BEGIN.encode() + b"\r\n"
+_KEY_END: Final = _ESCAPE + KEY_END.encode() + b"\r\n"
 
 
 class Verifying(Protocol):
@@ -77,8 +81,7 @@ def _verify(
         facts.problems.append(Problem("claim-without-key", detail))
         return "no key"
     else:
-        armored = SignedText.parse(split_lines(row.certificate)).armored_key
-        signer = block.key_id
+        armored, signer = _key_in(row.certificate), block.key_id
     found = verifier.verify_clear_signed(block.signed.message, armored, signer)
     if isinstance(block, AddressClaim) and row.held == DHT and row.certificate is not None:
         carried = SignedText.parse(split_lines(row.certificate))
@@ -90,6 +93,14 @@ def _verify(
         )
         facts.problems.append(Problem("wrong-revocation", detail))
     return "good"
+
+
+def _key_in(announcement: bytes) -> bytes:
+    """Return the armored key in an announcement; all else of it is examined where it stands."""
+    begin, end = announcement.find(_KEY_BEGIN), announcement.find(_KEY_END)
+    if 0 <= begin < end:
+        return announcement[begin + len(_ESCAPE) : end + 2] + _KEY_END.removeprefix(_ESCAPE)
+    return SignedText.parse(split_lines(announcement)).armored_key
 
 
 def _read_certificate(verifier: Verifying, facts: Facts, block: KeyAnnouncement) -> None:

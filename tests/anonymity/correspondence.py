@@ -40,6 +40,17 @@ def sends(sender: User, to: User, subject: str, *options: str) -> Done:
     return sender.tries(*words)
 
 
+def pins_of(user: User) -> list[dict[str, str]]:
+    """Return which keys a user has seen on which ways."""
+    pins: list[dict[str, str]] = user.does("server", "pins", "--json").value
+    return pins
+
+
+def ways_of(user: User) -> set[str]:
+    """Return by which kinds of ways a user has met servers."""
+    return {row["way"].partition(" ")[0] for row in pins_of(user)}
+
+
 def correspond(sender: User, to: User, subject: str, *options: str) -> None:
     """Send a mail, fetch it, and see that its acknowledgment has come back."""
     done = sends(sender, to, subject, *options)

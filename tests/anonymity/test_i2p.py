@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.anonymity.correspondence import correspond, doctor_of, eventually
+from tests.anonymity.correspondence import correspond, doctor_of, eventually, ways_of
 from tests.anonymity.i2p_network import I2pNetwork, address_of, i2p_network
 from tests.end_to_end.programs import Server, User, free_port
 
@@ -93,8 +93,7 @@ def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:
     """The one has met the server through I2P only, the other never so; all is acknowledged."""
     correspond(town.anna, town.paul, "from the dark")
     correspond(town.paul, town.anna, "into the dark")
-    pins = [row["way"] for row in town.anna.does("server", "pins", "--json").value]
-    assert {way.partition(" ")[0] for way in pins} <= {"i2p", "delivery-i2p"}
+    assert ways_of(town.anna) <= {"i2p", "delivery-i2p"}
 
 
 def test_a_covert_key_is_found_by_i2p_host_and_port(town: Town) -> None:

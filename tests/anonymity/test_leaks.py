@@ -1,6 +1,7 @@
 """What an anonymous client and a covert server send past their proxy, by the kernel: nothing."""
 
 import asyncio
+import json
 import os
 import secrets
 import shutil
@@ -28,8 +29,10 @@ from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
 from sealmail_net.socks import Proxies
 from sealmail_net.ways import ProxyPolicy
-from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.commands import AskQueue, DnsTxt, StoreProxy
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.commands import AskQueue, DnsTxt, GetProxy, StoreProxy
+from sealmail_protocol.invitations import InvitedServer, PairingCode
+from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Listing, Word
 from sealmail_server.onion_key import OnionKey
 
@@ -155,6 +158,11 @@ def test_an_anonymous_client_leaks_no_packet(place: Path) -> None:
             name_a_server_elsewhere(mallory, anna, place)
             assert "look there" in quiet("fetch", "--json").output
             quiet("acks")
+            quiet("identity", "set", "--send", "proxy")
+            quiet("send", "--to", bob.address, "--subject", "by my server", "--message", "text")
+            bob.does("fetch")
+            assert "by my server" in bob.subjects()
+            quiet("identity", "set", "--send", "direct")
             at = ("--server", str(STRANGER), "--server", "mail.example.net:8081")
             quiet("key", "find", "x@example.net", *at, fails="exit node")
             quiet("key", "find", "x@example.net", "--server", "x.i2p:1", fails="no proxy to I2P")
@@ -201,8 +209,9 @@ asyncio.run(main())
 def test_a_covert_server_leaks_no_packet(place: Path) -> None:
     """Whatever users and strangers ask of it, it sends to its SOCKS port and its forwarder alone.
 
-    It serves a user, is asked for DNS, delivers for him to a server behind the proxy, is asked to
-    deliver to a public one, and goes on when the proxy has gone.
+    It serves a user, is asked for DNS, delivers for him to a server behind the proxy and fetches
+    from it, is asked to do so with a public one and to be its partner, is examined by its doctor,
+    and goes on when the proxy has gone. It listens on one port of loopback.
     """
     proxy, covert, other = Proxy(), Server.create(place / "covert"), Server.create(place / "other")
     hidden, entrance = free_port(), free_port()
@@ -236,10 +245,32 @@ def test_a_covert_server_leaks_no_packet(place: Path) -> None:
             )
             asyncio.run(ask_much_of_it(conny, proxy.address))
             assert inside.leaked == 0
+            assert listening(inside) == {f"127.0.0.1:{hidden}", f"{INSIDE}:{entrance}"}
+            code = PairingCode("0" * 8, InvitedServer(STRANGER, bytes(32))).code()
+            assert "exit node" in operates(inside, covert, "pair", code).stderr
+            found = json.loads(operates(inside, covert, "doctor", "--json").stdout)["findings"]
+            assert {row["part"]: row["well"] for row in found}["tor"]
+            assert inside.leaked == 0
         subprocess.run(inside.command(["sleep", "2"]), check=True)
         assert inside.leaked == 0
         subprocess.run(inside.command(["getent", "hosts", "mail.example.net"]), check=False)
         assert inside.leaked > 0
+
+
+def listening(inside: Namespace) -> set[str]:
+    """Return where programs inside wait for connections or datagrams."""
+    listed = subprocess.run(
+        inside.command(["ss", "-Hltun"]), capture_output=True, text=True, check=True
+    )
+    return {line.split()[4] for line in listed.stdout.splitlines()}
+
+
+def operates(
+    inside: Namespace, server: Server, *arguments: str
+) -> "subprocess.CompletedProcess[str]":
+    """Give a command of the operator, inside."""
+    command = [str(PROGRAMS / "sealmaild"), *arguments, "--data", str(server.directory)]
+    return subprocess.run(inside.command(command), capture_output=True, text=True, timeout=120)
 
 
 @contextmanager
@@ -257,7 +288,7 @@ def started(command: Sequence[str]) -> Iterator[None]:
 
 
 async def ask_much_of_it(user: User, proxy: ServerAddress) -> None:
-    """Ask for names, and for deliveries to a hidden, a dead hidden and a public server."""
+    """Ask for names, and for keys of and deliveries to hidden, dead hidden and public servers."""
     dialing = DialSettings(
         allow_private_targets=True, proxies=Proxies(ProxyPolicy(proxy, direct=False))
     )
@@ -266,6 +297,9 @@ async def ask_much_of_it(user: User, proxy: ServerAddress) -> None:
             assert await remote.call(DnsTxt(name)) is Word.FAILED
         auth_key = Home(user.home).load_auth_key().text
         assert await remote.login(user.key_id.hex, auth_key)
+        for at, answer in ((ONION, Word.NOT_FOUND), (STRANGER, Word.FAILED)):
+            asked = GetProxy(BlockKey(bytes(20)), Transport((at,)))
+            assert await remote.call(asked) is answer
         assert await hand_in(remote, ONION) is Word.DONE
         assert await hand_in(remote, ServerAddress(OnionKey(b"3" * 32).host, 1)) is Word.DONE
         for public in (STRANGER, ServerAddress("mail.example.net", 8081)):

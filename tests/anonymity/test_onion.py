@@ -1,11 +1,10 @@
 """Mail over onion services in a private Tor network: every way of being anonymous."""
 
-import asyncio
-import secrets
 import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,19 +14,14 @@ from tests.anonymity.correspondence import (
     doctor_of,
     eventually,
     operator_asks,
+    pins_of,
     sends,
+    ways_of,
 )
 from tests.anonymity.tor_network import TorNetwork, tor_network
 from tests.end_to_end.programs import Server, User, free_port
-from tests.server.users import data_lines
 
-from sealmail_client.profile import Home
-from sealmail_net.dialing import DialSettings, dial_any
-from sealmail_net.pins import MemoryPins
-from sealmail_net.socks import Proxies
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.commands import StoreProxy
-from sealmail_protocol.replies import Word
 from sealmail_server.config import ONION_KEY_NAME
 from sealmail_server.onion_key import load_onion_key
 
@@ -100,16 +94,14 @@ def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:
     """
     correspond(town.anna, town.paul, "from the dark")
     correspond(town.paul, town.anna, "into the dark")
-    pins = [row["way"] for row in town.anna.does("server", "pins", "--json").value]
-    assert {way.partition(" ")[0] for way in pins} <= {"tor", "delivery-tor"}
-    ways = [row["way"] for row in town.paul.does("server", "pins", "--json").value]
-    assert {way.partition(" ")[0] for way in ways} <= {"direct", "delivery"}
+    assert ways_of(town.anna) <= {"tor", "delivery-tor"}
+    assert ways_of(town.paul) <= {"direct", "delivery"}
 
 
 def test_the_two_faces_of_a_server_share_no_key(town: Town) -> None:
     """Who meets both cannot tell by their certificates that they are one."""
-    dark = {row["pin"] for row in town.anna.does("server", "pins", "--json").value}
-    public = {row["pin"] for row in town.paul.does("server", "pins", "--json").value}
+    dark = {row["pin"] for row in pins_of(town.anna)}
+    public = {row["pin"] for row in pins_of(town.paul)}
     assert not dark & public
 
 
@@ -173,19 +165,29 @@ def test_a_covert_key_is_found_by_onion_host_and_port(town: Town, elsewhere: Els
 
 
 @pytest.mark.long
-def test_a_public_user_reaches_a_covert_one_by_the_proxy_of_his_server(
+def test_a_public_user_and_a_covert_one_write_by_the_proxy_of_the_public_server(
     town: Town, elsewhere: Elsewhere
 ) -> None:
-    """Without Tor the client cannot; his server takes the block and delivers it by its proxy."""
-    delivered_by_proxy(town.paul, elsewhere.covert, elsewhere.onion)
+    """Paul has no Tor: his server finds the key for him and delivers; the answer comes back."""
+    refused = sends(town.paul, elsewhere.conny, "no Tor", "--server", str(elsewhere.onion))
+    assert refused.exit_code != 0
+    assert "no proxy to Tor" in refused.complaint
+    with sending_by_server(town.paul):
+        at = ("--server", str(elsewhere.onion))
+        correspond(town.paul, elsewhere.conny, "by my server", *at)
+    correspond(elsewhere.conny, town.paul, "an answer", "--server", str(town.onion))
+    assert ways_of(town.paul) <= {"direct", "delivery"}
 
 
 @pytest.mark.long
 def test_an_anonymous_user_reaches_a_public_server_by_the_proxy_of_his_server(
     town: Town, elsewhere: Elsewhere
 ) -> None:
-    """His own server, which is no secret, delivers what he gave it through Tor."""
-    delivered_by_proxy(town.anna, elsewhere.public, elsewhere.public.address)
+    """His own server, which is no secret, asks and delivers there; he is seen by nobody else."""
+    at = ("--server", str(elsewhere.public.address))
+    with sending_by_server(town.anna):
+        correspond(town.anna, elsewhere.pia, "by my server", *at)
+    assert ways_of(town.anna) <= {"tor", "delivery-tor"}
 
 
 @pytest.mark.long
@@ -199,35 +201,15 @@ def test_an_anonymous_user_reaches_a_public_server_by_an_exit_if_he_allows_it(
     assert "exit node" in refused.complaint
     town.anna.does("identity", "set", "--exit-nodes")
     correspond(town.anna, elsewhere.pia, "past an exit", *at)
-    pins = {row["way"] for row in town.anna.does("server", "pins", "--json").value}
+    pins = {row["way"] for row in pins_of(town.anna)}
     assert f"exit {elsewhere.public.address}" in pins
     assert f"direct {elsewhere.public.address}" not in pins
     town.anna.does("identity", "set", "--no-exit-nodes")
 
 
-def delivered_by_proxy(sender: User, server: Server, at: ServerAddress) -> None:
-    """Give the sender's server a block for ``at``, and see that ``server`` has it."""
-    before = data_blocks_of(server)
-    data = secrets.token_bytes(300)
-    key, lines = data_lines(data)
-    settings = Home(sender.home).load()
-    proxies = Proxies(settings.connecting.policy)
-    dialing = DialSettings(allow_private_targets=True, proxies=proxies)
-
-    async def hand_in() -> None:
-        servers = settings.transport.servers
-        async with await dial_any(servers, dialing, MemoryPins(), strict_pin=True) as remote:
-            auth_key = Home(sender.home).load_auth_key().text
-            assert await remote.login(sender.key_id.hex, auth_key)
-            header = (f"Post-To: server={at}", *lines)
-            sent = await remote.post_data(StoreProxy(key), header, len(data), (data,))
-            assert sent is Word.DONE
-
-    asyncio.run(hand_in())
-    eventually(lambda: data_blocks_of(server) == before + 1)
-
-
-def data_blocks_of(server: Server) -> int:
-    """Return how many data blocks a server holds."""
-    held = operator_asks(server, "status")["blocks"].get("data", {"entries": 0})
-    return int(held["entries"])
+@contextmanager
+def sending_by_server(user: User) -> Iterator[None]:
+    """Let a user's server find keys and deliver, for a while."""
+    user.does("identity", "set", "--send", "proxy")
+    yield
+    user.does("identity", "set", "--send", "direct")

@@ -20,17 +20,23 @@ from sealmail_protocol.keys import BlockKey, KeyId, address_key, announcement_ke
 from sealmail_protocol.stamps import claim_challenge, message_challenge
 
 SIGNED_FLOOR = Difficulty(24, 2)
+PRICE = Difficulty(20, 2)
 
 
-def announcement_of(owner: Correspondent, date: datetime = DATE) -> KeyAnnouncement:
+def announcement_of(
+    owner: Correspondent,
+    date: datetime = DATE,
+    transport: str = "server=a.example:8081",
+    price: Difficulty = PRICE,
+) -> KeyAnnouncement:
     """Return a key-announcement that every server takes."""
     text = KeyText(
         date=date,
         expires=date + timedelta(days=7),
         user_id=owner.user_id,
-        transport=Transport.parse("server=a.example:8081"),
+        transport=Transport.parse(transport),
         mailboxes=("0", "1"),
-        price=Difficulty(20, 2),
+        price=price,
         armored_key=owner.keyring.public_key(owner.key_id),
     )
     stamped = text.stamped(mint(text.challenge, SIGNED_FLOOR))

@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from tests.client.samples import AMY, BOB, DATE
 
+from sealmail_client.channels import BY_DHT, BY_SERVER, Channel
 from sealmail_client.data_blocks import DataBlocks
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee, Draft
@@ -21,11 +22,14 @@ from sealmail_client.profile import Home
 from sealmail_client.settings import AuthKey, Settings
 from sealmail_net.errors import ConnectionLost
 from sealmail_net.remote_server import RemoteServer
+from sealmail_pow import level
 from sealmail_protocol.addresses import ServerAddress, Transport
-from sealmail_protocol.blocks import DataHeader
+from sealmail_protocol.block_codec import parse_data_header
+from sealmail_protocol.commands import BodyCommand, StoreEntangled, StoreServer
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, data_key
 from sealmail_protocol.replies import Accepted, Pending, Refused, Verdict, Word
+from sealmail_protocol.stamps import data_challenge_prefix
 
 PIECES = (b"first piece", b"second", b"third")
 DRAFT = Draft("a" * 40, "secret subject", "text", (Addressee("bob@b.example", BOB, "Bob"),))
@@ -40,12 +44,17 @@ class Hostile:
     stored: list[tuple[BlockKey, tuple[str, ...], bytes]] = field(default_factory=list)
     judgment: Verdict | None = None
 
-    async def store_data(self, key: BlockKey, header: DataHeader, chunks: Iterable[bytes]) -> Word:
+    async def post_data(
+        self, command: BodyCommand, lines: Sequence[str], size: int, chunks: Iterable[bytes]
+    ) -> Word:
         """Take a block, or fail in the way that is next."""
+        assert isinstance(command, StoreServer | StoreEntangled)
         mood = self.moods.pop(0) if self.moods else Accepted()
         if mood is ConnectionLost:
             raise ConnectionLost(self.address, "gone")
-        self.stored.append((key, tuple(header.lines), b"".join(chunks)))
+        data = b"".join(chunks)
+        assert len(data) == size
+        self.stored.append((command.key, tuple(lines), data))
         if isinstance(mood, Word):
             return mood
         self.judgment = cast("Verdict | None", mood)
@@ -59,7 +68,7 @@ class Hostile:
     @property
     def peer(self) -> Peer:
         """Return the connection."""
-        return Peer(cast("RemoteServer", self), {"VERDICT": ""})
+        return Peer(cast("RemoteServer", self), {"VERDICT": "", "DHT-VALUE": ""})
 
 
 @dataclass
@@ -71,10 +80,10 @@ class Sent:
     sealed: Path
     now: list[datetime]
 
-    def hands_over(self, server: Hostile) -> str | None:
+    def hands_over(self, server: Hostile, channel: Channel = BY_SERVER) -> str | None:
         """Give all data to a server."""
-        blocks = DataBlocks(self.desk, self.number, self.sealed)
-        return asyncio.run(blocks.hand_over(server.peer))
+        blocks = DataBlocks(self.desk, self.number, self.sealed, channel)
+        return asyncio.run(blocks.hand_over(server.peer.by(channel)))
 
 
 @pytest.fixture
@@ -165,3 +174,21 @@ def test_mail_is_dated_by_a_home_server_that_is_ahead(message: Sent) -> None:
         "INSERT INTO capability VALUES ('a.example:1', '2026-03-01T12:00:00Z', '', 90)"
     )
     assert message.desk.servers.moment() == DATE + timedelta(seconds=90)
+
+
+def test_for_the_dht_blocks_are_stamped_anew_and_counted_by_themselves(message: Sent) -> None:
+    """What a server took for its user is not in the DHT; one stamp is enough for both."""
+    server = Hostile([])
+    assert message.hands_over(server) is None
+    assert message.hands_over(server, BY_DHT) is None
+    assert [data for _, _, data in server.stored] == [*PIECES, *PIECES]
+    for key, lines, data in server.stored[len(PIECES) :]:
+        header = parse_data_header(lines)
+        stamped = data_challenge_prefix(header.date) + data
+        assert data_key(data) == key
+        assert level(stamped, header.stamp) >= 20
+    again = Hostile([])
+    assert message.hands_over(again, BY_DHT) is None
+    assert again.stored == []
+    assert message.hands_over(again) is None
+    assert again.stored == server.stored[len(PIECES) :]

@@ -53,7 +53,8 @@ class Teller:
 
     def peer(self, *capabilities: str) -> Peer:
         """Return the connection."""
-        return Peer(cast("RemoteServer", self), dict.fromkeys(capabilities or ("QUEUE",), ""))
+        able = dict.fromkeys(capabilities or ("QUEUE",), "")
+        return Peer(cast("RemoteServer", self), able, account=True)
 
 
 @dataclass

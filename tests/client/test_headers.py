@@ -174,15 +174,6 @@ def test_what_does_not_fit_into_a_header_is_not_sealed(header: Header, reason: s
         header.to_bytes()
 
 
-def test_only_the_copy_for_a_bcc_recipient_names_him() -> None:
-    """Only the copy for a bcc recipient names him."""
-    hidden = replace(REPLY.recipients[1], place=Place.BCC)
-    header = replace(REPLY, recipients=(REPLY.recipients[0], hidden))
-    assert header.without_bcc().recipients == (REPLY.recipients[0],)
-    assert header.without_bcc(but=WILLIAM) == header
-    assert WILLIAM.raw.hex().encode() not in header.without_bcc().to_bytes()
-
-
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=40))
 def test_any_subject_of_one_line_comes_back(subject: str) -> None:
     """Any subject of one line comes back."""

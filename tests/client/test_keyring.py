@@ -317,18 +317,6 @@ def test_a_seal_by_a_password_is_refused(bob: Correspondent) -> None:
         bob.keyring.decrypt_bytes(sealed, "p")
 
 
-def test_an_opened_file_is_whole_or_gone(bob: Correspondent, tmp_path: Path) -> None:
-    """An opened file is whole or gone."""
-    sealed, target = tmp_path / "sealed", tmp_path / "plain"
-    bob.keyring.encrypt(io.BytesIO(b"content"), sealed, [bob.key_id])
-    bob.keyring.decrypt(sealed, target, None)
-    assert target.read_bytes() == b"content"
-    sealed.write_bytes(sealed.read_bytes()[:-1])
-    with pytest.raises(BadMessage):
-        bob.keyring.decrypt(sealed, target, None)
-    assert not target.exists()
-
-
 class BrokenDisk(io.RawIOBase):
     """A source that fails after its first bytes."""
 

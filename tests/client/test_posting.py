@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
@@ -10,10 +10,12 @@ import pytest
 from tests.client.samples import BOB, DATE
 from tests.client.signed_blocks import message_to
 
+from sealmail_client.channels import BY_DHT, BY_SERVER, Channel
 from sealmail_client.posting import NotTaken, Outcome, Peer, Taken
 from sealmail_net.remote_server import RemoteServer
 from sealmail_pow import Difficulty
 from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.commands import StoreEntangled, StoreServer
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import mailbox_key
@@ -29,9 +31,11 @@ class Answers:
     word: Word
     judgment: Verdict | None
 
-    async def store(self, key: object, lines: object) -> Word:
+    posted: list[object] = field(default_factory=list)
+
+    async def post(self, command: object, lines: object) -> Word:
         """Answer STORE."""
-        del key
+        self.posted.append(command)
         assert lines == BLOCK.lines
         return self.word
 
@@ -56,6 +60,20 @@ def test_a_block_is_taken_when_the_verdict_says_so() -> None:
     """DONE alone is enough only where no verdicts are given."""
     assert outcome(Word.DONE, Accepted()) == Taken()
     assert outcome(Word.DONE, verdicts=False) == Taken()
+
+
+@pytest.mark.parametrize(
+    ("channel", "command"), [(BY_SERVER, StoreServer), (BY_DHT, StoreEntangled)]
+)
+def test_the_channel_says_by_which_command_a_block_goes(channel: Channel, command: type) -> None:
+    """For the same key; a server that takes no part in the DHT is not even asked."""
+    key, server = mailbox_key("0", BOB), Answers(Word.DONE, None)
+    able = Peer(cast("RemoteServer", server), {"DHT-VALUE": ""}, channel)
+    assert asyncio.run(able.post(key, BLOCK)) == Taken()
+    assert server.posted == [command(key)]
+    unable = Peer(cast("RemoteServer", server), {}, BY_DHT)
+    assert isinstance(asyncio.run(unable.post(key, BLOCK)), NotTaken)
+    assert len(server.posted) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -128,6 +129,19 @@ class User:
         assert done.exit_code == 0, done
         return user
 
+    @classmethod
+    def settle_in_dht(
+        cls, place: Path, name: str, address: str, *doors: Server, price: str = PRICE
+    ) -> "User":
+        """Make an identity that lives in the DHT, reached by any of ``doors``."""
+        user = cls(name, address, _unused(place / name.lower()), doors[0])
+        named = [word for door in doors for word in ("--entangled", str(door.address))]
+        identity = ("--name", name, "--address", address, "--price", price, "--no-passphrase")
+        local = ("--allow-private-targets", "--dns", "off")
+        done = user.runs("init", *identity, *local, *named)
+        assert done.exit_code == 0, done
+        return user
+
     @property
     def home(self) -> Path:
         """Return where the user's first identity lies."""
@@ -170,6 +184,21 @@ class User:
         done = self.tries(*arguments)
         assert done.exit_code == 0, done
         return done
+
+    def is_killed_at(self, query: str, *arguments: str) -> None:
+        """Give a command, and kill the program as soon as ``query`` finds something at home."""
+        process = subprocess.Popen(
+            self.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        database = sqlite3.connect(f"file:{self.home / 'mail.sqlite'}?mode=ro", uri=True)
+        deadline = time.monotonic() + SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if database.execute(query).fetchone() is not None:
+                process.kill()
+                break
+            time.sleep(0.005)
+        process.wait(SECONDS)
+        database.close()
 
     def sends(self, to: "Sequence[User]", subject: str, *options: str) -> Done:
         """Write to ``to``, looking up their keys on their servers."""

@@ -1,9 +1,6 @@
 """Programs that die half-way: a repetition loses nothing and doubles nothing."""
 
 import asyncio
-import sqlite3
-import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -11,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.end_to_end.programs import SECONDS, User, letter_to
+from tests.end_to_end.programs import User, letter_to
 
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee, Draft
@@ -101,22 +98,6 @@ def test_a_program_that_dies_after_every_commit_still_delivers_once(
     alice.outcome(number, "acknowledged")
 
 
-def kill_at(user: User, query: str, *arguments: str) -> None:
-    """Start the program and kill it as soon as ``query`` finds something in its home."""
-    process = subprocess.Popen(
-        user.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    database = sqlite3.connect(f"file:{user.home / 'mail.sqlite'}?mode=ro", uri=True)
-    deadline = time.monotonic() + SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        if database.execute(query).fetchone() is not None:
-            process.kill()
-            break
-        time.sleep(0.005)
-    process.wait(SECONDS)
-    database.close()
-
-
 @pytest.mark.parametrize("stage", ["composed", "stamped"])
 def test_killing_send_and_fetch_and_repeating_them_files_one_mail_once(
     alice: User, bob: User, stage: str
@@ -125,9 +106,9 @@ def test_killing_send_and_fetch_and_repeating_them_files_one_mail_once(
     alice.does("key", "find", bob.address, "--server", str(bob.server.address))
     subject = f"Killed when {stage}"
     reached = f"SELECT 1 FROM outgoing_recipient WHERE state = '{stage}'"  # noqa: S608
-    kill_at(alice, reached, *letter_to([bob], subject))
+    alice.is_killed_at(reached, *letter_to([bob], subject))
     alice.does("outbox", "--retry")
-    kill_at(bob, "SELECT 1 FROM incoming WHERE state IN ('announced', 'fetched')", "fetch")
+    bob.is_killed_at("SELECT 1 FROM incoming WHERE state IN ('announced', 'fetched')", "fetch")
     bob.does("fetch")
     assert bob.subjects().count(subject) == 1
     hashes = Counter(entry.message_hash for entry in bob.mailbox_entries())

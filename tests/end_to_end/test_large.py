@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.end_to_end.programs import Server, User
-from tests.end_to_end.test_crashes import kill_at, lives
+from tests.end_to_end.test_crashes import lives
 
 from sealmail_client.desk import Desk, open_desk
 from sealmail_client.drafts import Addressee, Draft
@@ -125,7 +125,7 @@ def test_a_block_that_is_damaged_on_our_disk_is_fetched_again(
 ) -> None:
     """The whole does not fit the MessageHash, so each block is looked at, and one is bad."""
     assert alice.sends([bob], "With a bad block", "--attach", str(large)).exit_code == 0
-    kill_at(bob, "SELECT 1 FROM incoming WHERE state = 'announced'", "fetch")
+    bob.is_killed_at("SELECT 1 FROM incoming WHERE state = 'announced'", "fetch")
     with sqlite3.connect(bob.home / "mail.sqlite") as database:
         (number,) = database.execute("SELECT max(id) FROM incoming").fetchone()
     database.close()

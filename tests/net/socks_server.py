@@ -4,7 +4,7 @@ It misbehaves where a test wants that.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -41,9 +41,13 @@ class Asked:
 
 @dataclass
 class SocksServer:
-    """Serves SOCKS5; ``hosts`` says which port, of loopback if alone, stands for a name."""
+    """Serves SOCKS5; ``hosts`` says which port, of loopback if alone, stands for a name.
+
+    Who asks for one of ``pits`` waits for ever, as for an onion service that has gone.
+    """
 
     hosts: Mapping[str, int | tuple[str, int]] = field(default_factory=dict)
+    pits: Collection[str] = ()
     mood: Mood = Mood.HONEST
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
@@ -91,6 +95,9 @@ class SocksServer:
         self.asked.append(asked)
         if self.mood is Mood.CUTTING:
             writer.write(b"\x05\x00\x00")
+            return
+        if asked.host in self.pits:
+            await reader.read()
             return
         far = self.hosts.get(asked.host)
         if self.mood is Mood.REFUSING or far is None:

@@ -116,10 +116,3 @@ def test_nonces_are_told_apart_by_their_text() -> None:
 def test_a_difficulty_is_met_by_as_much_or_more(bits: int, nonces: int, met: bool) -> None:
     """Both the bits and the number of nonces must reach the demand."""
     assert Difficulty(24).met_by(bits, nonces) is met
-
-
-def test_bits_can_be_raised_within_their_bounds() -> None:
-    """``with_bits`` keeps the nonces, and the limits hold for it too."""
-    assert Difficulty(8, 3).with_bits(10) == Difficulty(10, 3)
-    with pytest.raises(ValueError, match="0 to 256 bits"):
-        Difficulty(8).with_bits(257)

@@ -1,11 +1,20 @@
 """Lines and fields: what may stand in them."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sealmail_protocol.errors import InvalidBlock
-from sealmail_protocol.fields import Fields, as_line, decode_lines, is_line, split_lines
+from sealmail_protocol.fields import (
+    Fields,
+    PaddingFilter,
+    as_line,
+    decode_lines,
+    is_line,
+    split_lines,
+)
 
 ODD_LINES = [
     b"", b"A: 1", b"EndBlock", b"endbloc\xe2\x84\xaa", b"NEXTCLAIM", b"Padding: x", b"post-to:x",
@@ -54,3 +63,24 @@ def test_lines_together_are_read_as_each_alone(lines: list[bytes]) -> None:
     reasons = [found for found in alone if isinstance(found, str)]
     whole = tuple(text for found in alone for text in found if isinstance(found, tuple))
     assert attempt(*lines) == (reasons[0] if reasons else whole)
+
+
+@given(st.lists(st.sampled_from([*ODD_LINES, b"a", b"\r", b"pADDING: y"]), max_size=5), st.data())
+def test_a_body_is_cut_as_line_by_line(lines: list[bytes], data: st.DataObject) -> None:
+    """Whatever ends the lines; padding is left out, but not within a signed text."""
+    marks = [b"-----BEGIN PGP SIGNED MESSAGE-----", b"-----END PGP SIGNATURE-----"]
+    lines = [*lines, *data.draw(st.lists(st.sampled_from([*marks, b"Padding: z"]), max_size=5))]
+    ends = [data.draw(st.sampled_from([b"\n", b"\r\n"])) for _ in lines]
+    body = b"".join(line + end for line, end in zip(lines, ends, strict=True))
+    body = body.removesuffix(data.draw(st.sampled_from([b"", b"\n"])))
+    padding = PaddingFilter()
+    pieces = body.removesuffix(b"\n").split(b"\n") if body else []
+    kept = [line for piece in pieces if padding.keeps(line := piece.removesuffix(b"\r"))]
+
+    def attempt(cut: Callable[[], tuple[str, ...]]) -> tuple[str, ...] | str:
+        try:
+            return cut()
+        except InvalidBlock as error:
+            return error.reason
+
+    assert attempt(lambda: split_lines(body)) == attempt(lambda: decode_lines(kept))

@@ -1,6 +1,7 @@
 """What each type of block must be to enter, by whatever way it comes."""
 
 import asyncio
+import itertools
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,12 +19,12 @@ from tests.server.post_office import (
     lines_of,
     user,
 )
-from tests.server.users import User, data_lines, message, now
+from tests.server.users import FLOOR, User, data_lines, message, now
 
-from sealmail_pow import Difficulty, mint
-from sealmail_protocol.blocks import Acknowledgment, MessageAnnouncement
+from sealmail_pow import Difficulty, Stamp, mint, verify
+from sealmail_protocol.blocks import Acknowledgment, BlockType, MessageAnnouncement
 from sealmail_protocol.canonical import block_digest
-from sealmail_protocol.compose import make_acknowledgment
+from sealmail_protocol.compose import make_acknowledgment, make_data_header
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import (
     AckHash,
@@ -36,10 +37,13 @@ from sealmail_protocol.keys import (
     mailbox_key,
 )
 from sealmail_protocol.replies import Accepted, Pending
-from sealmail_protocol.stamps import acknowledgment_challenge
+from sealmail_protocol.stamps import acknowledgment_challenge, data_challenge_prefix
+from sealmail_server.admission import Decision, StaleCertificate, admit
+from sealmail_server.candidates import Arrival, examine
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import Partnership
 from sealmail_server.visitor import Visitor
 from sealmail_store import ShareFull
 from sealmail_verify import VerifierPool
@@ -89,9 +93,15 @@ def test_prices_and_mailboxes_outlive_their_announcement(tmp_path: Path, ann: Us
         assert await office.post(second, key, login) == Accepted()
         for mailbox in ("a", "b", "c"):
             assert await office.post(mail(2, mailbox, 10)) == Accepted()
+        office.pass_time(days=11, hours=23)
+        late = message(ann.key_id, Difficulty(10, 2), mailbox="a", date=office.time)
+        assert await office.post(late) == Accepted()
+        office.pass_time(hours=2)
+        too_late = message(ann.key_id, Difficulty(10, 2), mailbox="a", date=office.time)
+        assert code_of(await office.post(too_late)) is Refusal.RECIPIENT
         office.pass_time(days=32)
         swept = await office.expiry.sweep()
-        assert swept.blocks == 5
+        assert swept.blocks == 6
         assert await office.read(key, ANYBODY) == ()
         fresh = message(ann.key_id, Difficulty(12, 2), mailbox="b", date=office.time)
         assert await office.post(fresh) == Pending(Difficulty(30, 2))
@@ -171,6 +181,28 @@ def test_a_claim_waits_for_its_key_and_is_verified_when_it_comes(
     in_post_office(tmp_path, scenario)
 
 
+def test_a_claim_enters_by_the_key_that_is_there_when_it_is_stored(
+    tmp_path: Path, ann: User
+) -> None:
+    """One whose key came, or changed, after it was looked at has to be verified again."""
+    key, address = announcement_key(ann.key_id), address_key("ann@a.example")
+    first, claim = ann.announcement(), ann.claim("ann@a.example")
+
+    async def scenario(office: PostOffice) -> None:
+        arrival = Arrival.replicated_for(None)
+        given = Decision(arrival, office.time, office.limits, Partnership())
+        looked_at = examine(lines_of(claim), address, arrival, office.time, office.limits)
+        by_the_first = replace(looked_at, verified_by=block_digest(first))
+        newer = ann.announcement(office.time + timedelta(seconds=5))
+        for block, candidate in ((first, looked_at), (newer, by_the_first)):
+            assert await office.replicate(block, key) == Accepted()
+            with pytest.raises(StaleCertificate):
+                await office.store.write(lambda view: admit(view, candidate, given))  # noqa: B023
+        assert await office.read(address, ANYBODY) == ()
+
+    in_post_office(tmp_path, scenario)
+
+
 def test_a_replicated_claim_waits_for_its_key_up_to_its_age(tmp_path: Path, ann: User) -> None:
     """A claim of the partner outlives the day that others may wait."""
 
@@ -227,6 +259,50 @@ def test_data_that_collides_with_a_key_displaces_nothing(tmp_path: Path, ann: Us
 
     in_post_office(tmp_path / "one", blocks_first)
     in_post_office(tmp_path / "two", data_first)
+
+
+@pytest.mark.parametrize("replicated", [False, True], ids=["stored", "replicated"])
+def test_data_must_have_its_key_a_stamp_and_a_near_date(tmp_path: Path, replicated: bool) -> None:
+    """Large data, which goes to a file, as small; whoever brings it."""
+    limits = Limits(max_age={**Limits().max_age, BlockType.DATA: timedelta(days=5)})
+    ahead = timedelta(hours=49 if replicated else 25)
+
+    async def scenario(office: PostOffice) -> None:
+        async def take(data: bytes, key: BlockKey, lines: tuple[str, ...]) -> Refusal | None:
+            text = tuple(line.encode() for line in lines)
+            intake = (
+                office.intake.replicate_data(key, text, None)
+                if replicated
+                else office.intake.receive_data(key, text, ANYBODY)
+            )
+            await intake.take(data)
+            return code_of(await intake.finish())
+
+        for data in (b"small", b"large" * 40_000):
+            key, lines = data_lines(data)
+            assert await take(data, BlockKey(b"x" * 20), lines) is Refusal.KEY
+            challenge = data_challenge_prefix(office.time) + data
+            stamps = (Stamp.parse(f"bd,{nonce:x},0") for nonce in itertools.count(1))
+            weak = next(each for each in stamps if not verify(challenge, each, FLOOR))
+            cheap = make_data_header(office.time, weak, len(data)).lines
+            assert await take(data, key, cheap) is Refusal.STAMP
+            for date in (office.time + ahead, office.time - timedelta(days=6)):
+                assert await take(data, *data_lines(data, date)) is Refusal.DATE
+            assert await take(data, key, lines) is None
+
+    in_post_office(tmp_path, scenario, limits)
+
+
+def test_what_the_operator_keeps_for_less_time_is_refused_sooner(tmp_path: Path) -> None:
+    """Ages are settings: what would be swept at once does not enter."""
+    limits = Limits(max_age={**Limits().max_age, BlockType.ACKNOWLEDGMENT: timedelta(days=2)})
+
+    async def scenario(office: PostOffice) -> None:
+        for days, code in ((3, Refusal.DATE), (1, None)):
+            block = acknowledgment(bytes([days]) * 20, timedelta(days=days))
+            assert code_of(await office.post(block, acknowledgment_key(block.secret))) is code
+
+    in_post_office(tmp_path, scenario, limits)
 
 
 def hashed_for_fingerprint(ann: User) -> bytes:

@@ -3,11 +3,14 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.net.small_server import SmallServer
 from tests.net.small_server import serving as serving_small
+from tests.net.socks_server import SocksServer
 from tests.server.inside import TurnedClock, address_of, connect
 from tests.server.mailing import log_in, make_servers, open_account, running
 from tests.server.users import User, now
@@ -15,12 +18,15 @@ from tests.server.users import User, now
 from sealmail_net.errors import Unavailable
 from sealmail_net.remote_server import RemoteServer
 from sealmail_net.tls import server_context
-from sealmail_protocol.addresses import Transport
+from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.commands import GetProxy
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey, address_key
 from sealmail_protocol.replies import Word
+from sealmail_server.onion_key import OnionKey
 from sealmail_server.service import Server
+
+ONION = ServerAddress(OnionKey(b"1" * 32).host, 8081)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +82,25 @@ def test_keys_and_claims_are_fetched_from_a_strangers_server(homes: list[Path], 
                 assert await fetch(remote, key, "127.0.0.1:1", target) is not None
                 clock.turn(seconds=61)
                 assert await fetch(remote, key, "127.0.0.1:1", target) is None
+
+    asyncio.run(scenario())
+
+
+def test_the_preferred_network_is_asked_first(homes: list[Path]) -> None:
+    """Of a server with two faces the onion is asked, where the operator prefers Tor."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            (target,) = await stack.enter_async_context(running(homes[1]))
+            proxy = SocksServer({ONION.host: address_of(target).port})
+            at = await stack.enter_async_context(proxy.serving())
+            settings: dict[str, Any] = {"tor_proxy": str(at), "preferred_connection": "tor"}
+            (home,) = await stack.enter_async_context(running(homes[0], **settings))
+            async with await log_in(home) as remote:
+                for number in range(6):
+                    key = BlockKey(bytes((number,)) * 20)
+                    assert await fetch(remote, key, target, str(ONION)) is None
+        assert [one.host for one in proxy.asked] == [ONION.host] * 6
 
     asyncio.run(scenario())
 

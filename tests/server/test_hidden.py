@@ -6,23 +6,38 @@ import hashlib
 import hmac
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.net.socks_server import SocksServer
 from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
+from tests.server.mailing import open_account, send_data, settled, states, until
+from tests.server.test_door import use_up
 
 from sealmail_net.dialing import dial
+from sealmail_net.errors import NetworkError
 from sealmail_net.pins import MemoryPins
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import DnsTxt
 from sealmail_protocol.invitations import Invitation
+from sealmail_protocol.keys import KeyId
 from sealmail_protocol.replies import Word
-from sealmail_server.config import ONION_KEY_NAME, Config
+from sealmail_server.backups import restore
+from sealmail_server.config import (
+    CONTROL_PASSWORD_NAME,
+    HIDDEN_KEY_NAME,
+    ONION_KEY_NAME,
+    Config,
+)
+from sealmail_server.hidden import HIDDEN_SOURCE
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
+from sealmail_server.onion_service import OnionService
+from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
@@ -162,6 +177,22 @@ def test_a_password_opens_the_control_port() -> None:
         publish(FakeTor("HASHEDPASSWORD", password="p w"), "other")
 
 
+def test_a_password_that_is_written_down_later_is_taken_up() -> None:
+    """The operator does what the message says, and the service is published at the next try."""
+
+    async def scene() -> None:
+        passwords = [""]
+        async with FakeTor("HASHEDPASSWORD", password="p w").serving() as place:
+            service = OnionService(OnionKey(SEED), 8081, lambda: ControlPort(place, passwords[-1]))
+            keeping = asyncio.create_task(service.keep_published("127.0.0.1:8082"))
+            await until(lambda: asyncio.sleep(0, "control_password" in service.state))
+            passwords.append("p w")
+            await until(lambda: asyncio.sleep(0, service.published))
+            keeping.cancel()
+
+    asyncio.run(asyncio.wait_for(scene(), 20))
+
+
 @pytest.mark.parametrize(
     ("methods", "reason"),
     [("HASHEDPASSWORD", "control_password"), ("SAFECOOKIE", "cannot be read")],
@@ -223,11 +254,15 @@ def test_forwarders_are_a_class_of_their_own(directory: Path) -> None:
 
 
 def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path) -> None:
-    """DNS TXT is FAILED, nothing is dialled directly, and invitations name hidden hosts only."""
+    """DNS TXT is FAILED, nothing is dialled directly, and invitations name hidden hosts only.
+
+    Nor does it own to a public name: what is for one is not delivered here.
+    """
 
     async def scene() -> None:
         clock = TurnedClock(datetime.now(UTC))
         settings = {**HIDDEN, "covert": True, "tor_proxy": "127.0.0.1:1"}
+        settings |= {"listen": "127.0.0.1:8081", "allow_private_targets": True}
         async with serving(directory, clock, **settings) as server:
             running = server.status()
             assert running.listen == running.hidden_listen
@@ -235,6 +270,12 @@ def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path)
             async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as remote:
                 assert await remote.call(DnsTxt("cmsvr.example.net")) is Word.FAILED
                 shown = remote.pin
+                key_id = "0A" * 20
+                await open_account(server, KeyId.from_hex(key_id))
+                assert await remote.login(key_id, key_id)
+                named = "Post-To: server=localhost:8081"
+                assert await send_data(remote, b"are you localhost?", named) is Word.DONE
+                assert states(await settled(remote)) == [("data", 1, "given-up", "network")]
             invited = await server.operator.fulfil({"do": "account invite"})
             servers = Invitation.parse(invited["code"]).servers
             assert [(str(one.address), one.pin) for one in servers] == [
@@ -245,8 +286,57 @@ def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path)
     asyncio.run(scene())
 
 
+async def is_with_partner(server: Server) -> bool:
+    """Tell whether a server is connected to its partner."""
+    return bool((await server.operator.fulfil({"do": "pair status"}))["connected"])
+
+
+def test_covert_servers_are_paired_through_their_proxies(tmp_path: Path) -> None:
+    """Code and partner name onions and the keys shown there, and so do invitations."""
+    clock = TurnedClock(datetime.now(UTC))
+    hosts = [OnionKey(bytes((number,)) * 32).host for number in (1, 2)]
+    for host in hosts:
+        make_server(tmp_path / host, clock)
+
+    async def scene() -> None:
+        proxy = SocksServer({})
+        async with AsyncExitStack() as stack, asyncio.timeout(60):
+            at = await stack.enter_async_context(proxy.serving())
+            first, second = [
+                await stack.enter_async_context(
+                    serving(
+                        tmp_path / host,
+                        clock,
+                        hidden_listen="127.0.0.1:0",
+                        hidden_names=[host],
+                        covert=True,
+                        tor_proxy=str(at),
+                    )
+                )
+                for host in hosts
+            ]
+            proxy.hosts = {
+                host: server.status().listen.port
+                for host, server in zip(hosts, (first, second), strict=True)
+            }
+            offered = await first.operator.fulfil({"do": "pair offer"})
+            joined = await second.operator.fulfil({"do": "pair join", "code": offered["code"]})
+            assert joined["partner"] == f"{hosts[0]}:8081"
+            for server in (first, second):
+                await until(partial(is_with_partner, server))
+            invited = await first.operator.fulfil({"do": "account invite"})
+            named = [one.address.host for one in Invitation.parse(invited["code"]).servers]
+            assert named == hosts
+        assert {one.host for one in proxy.asked} == set(hosts)
+
+    asyncio.run(scene())
+
+
 def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
-    """Whoever restores the server restores its onion address."""
+    """Whoever restores the server restores its onion address; nobody else may read the files."""
+    password = directory / CONTROL_PASSWORD_NAME
+    password.parent.mkdir(exist_ok=True)
+    password.write_text("secret")
 
     async def scene() -> None:
         clock = TurnedClock(datetime.now(UTC))
@@ -258,5 +348,35 @@ def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
             assert not onion.published
 
     asyncio.run(scene())
-    kept = load_onion_key(tmp_path / "copy" / ONION_KEY_NAME)
-    assert kept == load_onion_key(directory / ONION_KEY_NAME)
+    restore(tmp_path / "copy", tmp_path / "restored")
+    secrets = (ONION_KEY_NAME, CONTROL_PASSWORD_NAME, HIDDEN_KEY_NAME)
+    for place in (tmp_path / "copy", tmp_path / "restored"):
+        for name in secrets:
+            assert (place / name).read_bytes() == (directory / name).read_bytes()
+            assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
+    assert load_onion_key(tmp_path / "restored" / ONION_KEY_NAME).host.endswith(".onion")
+
+
+def test_strangers_keep_no_user_out_of_the_hidden_port(directory: Path) -> None:
+    """They are one source, which may be used up; who logs in is a source of his own."""
+
+    async def scene() -> None:
+        clock, key_id = TurnedClock(datetime.now(UTC)), KeyId(b"k" * 20)
+        async with serving(directory, clock, **HIDDEN) as server:
+            await open_account(server, key_id)
+            use_up(server.services.failed_logins, HIDDEN_SOURCE)
+            use_up(server.services.lookup_requests, HIDDEN_SOURCE)
+            hidden = server.status().hidden_listen
+            assert hidden is not None
+            at = ServerAddress(hidden.host, hidden.port)
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as stranger:
+                with pytest.raises(NetworkError):
+                    await stranger.call(DnsTxt("cmsvr.example.net"))
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as guesser:
+                with pytest.raises(NetworkError):
+                    await guesser.login(key_id.hex, "W" * 40)
+            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as user:
+                assert await user.login(key_id.hex, key_id.hex)
+                assert await user.call(DnsTxt("single-label")) is Word.NOT_FOUND
+
+    asyncio.run(scene())

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,16 +15,18 @@ from tests.server.post_office import (
     key_of,
     lines_of,
 )
-from tests.server.users import FLOOR, message, now
+from tests.server.users import FLOOR, User, message, now
 
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import MessageAnnouncement
 from sealmail_protocol.bypass import BypassSecret
 from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.errors import Refusal
-from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
+from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Pending
+from sealmail_protocol.stamps import message_challenge
 from sealmail_server.limits import Limits
 from sealmail_store import (
     LOOSE_DATA,
@@ -49,6 +52,14 @@ async def set_price(office: PostOffice, price: Difficulty, mailboxes: str = "0,1
 def varied(number: int, **options: object) -> MessageAnnouncement:
     """Return an announcement for Ann that differs by ``number``."""
     return message(ANN, data=str(number).encode(), **options)  # type: ignore[arg-type]
+
+
+def message_of_blocks(number: int, blocks: list[bytes]) -> MessageAnnouncement:
+    """Return an announcement for Ann that names many data blocks, stamped at the floor."""
+    keys, date = tuple(map(data_key, blocks)), now()
+    whole = data_key(str(number).encode())
+    stamp = mint(message_challenge(ANN, whole, date, keys), FLOOR)
+    return make_announcement(date, stamp, ANN, "0", keys, whole, None)
 
 
 def changed(block: MessageAnnouncement, old: str, new: str) -> MessageAnnouncement:
@@ -137,6 +148,30 @@ def test_the_waiting_room_is_bounded_for_all_and_for_one_source(tmp_path: Path) 
     in_post_office(tmp_path, scenario, limits)
 
 
+def test_what_the_partner_lets_wait_has_all_the_room_there_is(tmp_path: Path) -> None:
+    """Its own sources were limited there: here it is no single source."""
+    size = len("".join(line + "\r\n" for line in varied(1).lines))
+    limits = Limits(waiting_bytes=4 * size + 10, waiting_bytes_by_source=size + 10)
+    key_ids = [KeyId(bytes([number]) * 20) for number in range(6)]
+
+    async def scenario(office: PostOffice) -> None:
+        for number in range(2):
+            code = code_of(await office.post(varied(number)))
+            assert code is (Refusal.RECIPIENT if number else None)
+        with tempfile.TemporaryDirectory() as place:
+            someone = User.create(Path(place) / "u", "someone")
+            claims = [someone.claim("u@a.example", each) for each in key_ids]
+            someone.close()
+        key = address_key("u@a.example")
+        room = limits.waiting_bytes - size
+        for claim in claims:
+            room -= sum(len(line) + 2 for line in claim.lines)
+            code = code_of(await office.replicate(claim, key))
+            assert code is (None if room >= 0 else Refusal.KEY)
+
+    in_post_office(tmp_path, scenario, limits)
+
+
 def test_mail_between_floor_and_price_waits_for_a_lower_price(tmp_path: Path) -> None:
     """The verdict names the demand; when the price falls to the stamp, the mail is let in."""
 
@@ -181,6 +216,26 @@ def test_a_filling_mailbox_costs_more_and_a_full_one_is_shut(tmp_path: Path) -> 
     in_post_office(tmp_path, scenario, SMALL)
 
 
+def test_a_better_stamp_takes_the_place_of_the_same_mail(tmp_path: Path) -> None:
+    """What it replaces is not counted beside it, so a full mailbox has room for it."""
+
+    async def scenario(office: PostOffice) -> None:
+        ann = await office.open_account(ANN)
+        size = len("".join(line + "\r\n" for line in varied(0).lines))
+        office.limits = dataclasses.replace(office.limits, mailbox_bytes=2 * size - 1)
+        office.__post_init__()
+        mail = varied(0, price=Difficulty(12, 2))
+        assert await office.post(mail) == Accepted()
+        assert code_of(await office.post(varied(1, price=Difficulty(20, 2)))) is Refusal.FULL
+        better = varied(0, date=mail.date, price=Difficulty(20, 2))
+        assert await office.post(better) == Accepted()
+        assert await office.post(mail) == Accepted()
+        [entry] = await office.read(key_of(mail), ann)
+        assert entry.digest == block_digest(better)
+
+    in_post_office(tmp_path, scenario)
+
+
 def test_tokens_below_the_price_have_a_quarter_of_a_mailbox(tmp_path: Path) -> None:
     """The share climbs in even steps to the price; then a token is worth nothing more."""
     price = Difficulty(24, 2)
@@ -221,6 +276,22 @@ def test_bulky_announcements_pay_for_their_bytes(tmp_path: Path) -> None:
     in_post_office(tmp_path, scenario)
 
 
+def test_lines_of_data_that_is_here_are_free(tmp_path: Path) -> None:
+    """A mail of many attachments pays no more than a short one, once their blocks were posted."""
+    blocks = [str(number).encode() for number in range(400)]
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        long = [message_of_blocks(number, blocks) for number in range(8)]
+        found = [await office.post(each) for each in long[:4]]
+        assert any(isinstance(each, Pending) for each in found)
+        for data in blocks:
+            assert await office.post_data(data) == Accepted()
+        assert {await office.post(each) for each in long[4:]} == {Accepted()}
+
+    in_post_office(tmp_path, scenario)
+
+
 @pytest.mark.parametrize("way", ["another mailbox", "another token", "no token"])
 def test_one_stamp_serves_one_entry(tmp_path: Path, way: str) -> None:
     """Mailbox and token are not stamped, yet the same nonces do not pay twice."""
@@ -236,6 +307,28 @@ def test_one_stamp_serves_one_entry(tmp_path: Path, way: str) -> None:
         assert await office.post(first) == Accepted()
         assert code_of(await office.post(second)) is Refusal.STAMP
         assert await office.post(first) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_stamp_stays_spent_as_long_as_it_could_be_used(tmp_path: Path) -> None:
+    """Sweeping does not free it before its Date is too old; nor is it free at the other server."""
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        first = varied(1, date=office.time + timedelta(hours=23))
+        assert await office.post(first) == Accepted()
+        replicated = varied(2)
+        assert await office.replicate(replicated) == Accepted()
+        elsewhere = changed(replicated, "Mailbox:", "Mailbox: 1")
+        assert code_of(await office.post(elsewhere)) is Refusal.STAMP
+        for days in (9, 1.5):
+            office.pass_time(days=days)
+            await office.expiry.sweep()
+            second = changed(first, "Mailbox:", "Mailbox: 1")
+            assert code_of(await office.post(second)) is Refusal.STAMP
+        office.pass_time(days=1)
+        assert code_of(await office.post(second)) is Refusal.DATE
 
     in_post_office(tmp_path, scenario)
 
@@ -404,6 +497,8 @@ def test_replicated_mail_needs_no_account_price_or_room(tmp_path: Path) -> None:
         assert await office.replicate(varied(1)) == Accepted()
         ahead = varied(2, date=now() + timedelta(hours=40))
         assert code_of(await office.post(ahead)) is Refusal.DATE
+        day = timedelta(hours=24, minutes=5)
+        assert code_of(await office.post(varied(5, date=now() + day))) is Refusal.DATE
         assert await office.replicate(ahead) == Accepted()
         too_far = varied(3, date=now() + timedelta(hours=49))
         assert code_of(await office.replicate(too_far)) is Refusal.DATE

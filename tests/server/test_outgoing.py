@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.net.socks_server import SocksServer
 from tests.server.inside import TurnedClock, address_of
 from tests.server.mailing import (
     RECIPIENT,
@@ -32,6 +34,7 @@ from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import StoreProxy
 from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import QueueState, Refused, Word
+from sealmail_server.onion_key import OnionKey
 from sealmail_server.operator import OperatorError
 from sealmail_server.service import Server
 from sealmail_store import QueueKind, QueueRow
@@ -375,6 +378,51 @@ def test_a_server_that_stalls_does_not_slow_the_others(homes: list[Path]) -> Non
             for pit in pits:
                 pit.close()
             await attacker.quit()
+
+    play(scenario)
+
+
+def test_dead_onions_of_one_user_do_not_slow_the_others(homes: list[Path]) -> None:
+    """Circuits that are built in vain, as many as he may, leave the proxy to other users."""
+    onions = [OnionKey(bytes((number,)) * 32).host for number in range(61)]
+    *pits, alive = onions
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            (target,) = await stack.enter_async_context(running(homes[1]))
+            proxy = SocksServer({alive: address_of(target).port}, pits)
+            at = await stack.enter_async_context(proxy.serving())
+            (home,) = await stack.enter_async_context(running(homes[0], tor_proxy=str(at)))
+            lost = [post_to(f"{host}:8081") for host in pits]
+            for who in (40, 41, 42):
+                attacker = await log_in(home, recipient(who))
+                assert await send_data(attacker, b"lost %d" % who, *lost) is Word.DONE
+                await attacker.quit()
+            await until(lambda: asyncio.sleep(0, len(proxy.asked) >= 40))
+            async with await log_in(home, recipient(43)) as remote, asyncio.timeout(20):
+                await send_data(remote, b"found", post_to(f"{alive}:8081"))
+                assert states(await settled(remote)) == [("data", 1, "delivered", "-")]
+
+    play(scenario)
+
+
+def test_the_preferred_network_is_tried_first(homes: list[Path]) -> None:
+    """Groups with an address in each network are delivered to by Tor, where that is preferred."""
+    onions = [OnionKey(bytes((number,)) * 32).host for number in range(100, 106)]
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            (target,) = await stack.enter_async_context(running(homes[1]))
+            proxy = SocksServer(dict.fromkeys(onions, address_of(target).port))
+            at = await stack.enter_async_context(proxy.serving())
+            settings: dict[str, Any] = {"tor_proxy": str(at), "preferred_connection": "tor"}
+            (home,) = await stack.enter_async_context(running(homes[0], **settings))
+            groups = [post_to(target, f"{host}:8081") for host in onions]
+            async with await log_in(home, recipient(44)) as remote:
+                await send_data(remote, b"by Tor", *groups)
+                rows = await settled(remote, len(groups))
+                assert {row.state for row in rows} == {"delivered"}
+        assert {one.host for one in proxy.asked} >= set(onions)
 
     play(scenario)
 

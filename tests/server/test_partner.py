@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.server.inside import TurnedClock, address_of, connect, make_server, serving
 from tests.server.original_partner import AUTH_KEY, OriginalPartner
-from tests.server.pairs import store_data, store_text
-from tests.server.users import data_lines, message, now
+from tests.server.pairs import store_data
+from tests.server.users import data_lines, now
 
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.canonical import data_digest
@@ -22,7 +22,7 @@ from sealmail_protocol.commands import (
     RepLogin,
 )
 from sealmail_protocol.invitations import PairingCode
-from sealmail_protocol.keys import KeyId, data_key, mailbox_key
+from sealmail_protocol.keys import KeyId, data_key
 from sealmail_protocol.replies import Accepted, Word
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config, set_settings
@@ -101,7 +101,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 def test_an_original_is_told_blocks_and_account_changes_with_their_keys(
     partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """REPLICATE, anonymous as none, data before what names it; REPLOGIN with the key itself."""
+    """REPLICATE, anonymous as none; REPLOGIN with the key itself."""
 
     async def scenario() -> None:
         async with paired_with(partner, directories, tmp_path / "s") as server:
@@ -110,11 +110,7 @@ def test_an_original_is_told_blocks_and_account_changes_with_their_keys(
             await desk.add(SOMEBODY.hex, "A" * 20)
             [generated] = await desk.generate(1)
             await desk.remove_key("A" * 20)
-            mail = message(SOMEBODY, data=b"sealed")
             async with await connect(server) as remote:
-                # The announcement comes first, and has to wait for its data.
-                partner_key = mailbox_key("0", SOMEBODY)
-                await store_text(remote, partner_key, mail)
                 await store_data(remote, b"other")
             await until(lambda: told_all(server))
         accounts = [line for line in partner.told if line.startswith("REPLOGIN")]
@@ -130,24 +126,33 @@ def test_a_block_that_is_refused_goes_aside_and_holds_up_nobody(
 ) -> None:
     """Neither FAILED nor a connection that ends at one block keeps the others from going."""
     blocks = [f"block {number}".encode() for number in range(12)]
+    key, lines = data_lines(blocks[0], now())
     partner.refuses = {data_key(blocks[0])}
     partner.hangs_up_at = {data_key(blocks[1])}
 
     async def scenario() -> None:
         async with paired_with(partner, directories, tmp_path / "s") as server:
             async with await connect(server) as remote:
-                for data in blocks:
+                await remote.store_data(key, parse_data_header(lines), [blocks[0]])
+                for data in blocks[1:]:
                     await store_data(remote, data)
             wanted = {f"REPLICATE {data_key(data)} none" for data in blocks[2:]}
             await until(lambda: includes(partner, wanted))
             # What went aside is known, with the reason.
             await until(lambda: aside(server, 2))
             assert (await status(server))["queued"]["replicate"] == 2
-            # A repeated STORE offers it again at once.
+            # A repeated STORE offers it again at once; by itself it would go in a minute.
             partner.refuses.clear()
             async with await connect(server) as remote:
-                key, lines = data_lines(blocks[0], now())
                 await remote.store_data(key, parse_data_header(lines), [blocks[0]])
+            await until(lambda: includes(partner, {f"REPLICATE {key} none"}))
+            # What the partner has confirmed is not told again.
+            async with await connect(server) as remote:
+                await remote.store_data(key, parse_data_header(lines), [blocks[0]])
+                await store_data(remote, b"the last")
+            last = f"REPLICATE {data_key(b'the last')} none"
+            await until(lambda: includes(partner, {last}))
+            assert partner.told.count(f"REPLICATE {key} none") == 1
 
     run(scenario)
 
@@ -156,7 +161,6 @@ def test_both_waits_for_the_partner_but_not_for_long(
     partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """DONE when both have it; after five seconds without it, degraded, until it has answered."""
-    digest = data_digest(parse_data_header(data_lines(b"slow", now())[1]), data_key(b"slow"))
     when = now()
 
     async def scenario() -> None:
@@ -182,7 +186,6 @@ def test_both_waits_for_the_partner_but_not_for_long(
                 await store_data(remote, b"not for long again")
                 assert asyncio.get_running_loop().time() - began < 3
 
-    assert digest
     run(scenario)
 
 

@@ -24,6 +24,7 @@ from sealmail_client.presence import stay_findable
 from sealmail_client.quotes import Quote, quote
 from sealmail_client.sending import Sender
 from sealmail_client.terms import spoken_seconds
+from sealmail_client.weighing import require_fit
 from sealmail_pow import Difficulty
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.fields import is_line
@@ -190,10 +191,14 @@ def dispatch(
     after: datetime | None = None,
 ) -> None:
     """Seal and send to all readers, and tell what became of it; ``NotSent`` if not all of it."""
+    if after is not None and not desk.settings.has_account:
+        raise click.UsageError("--after needs a home server, which holds the mail until then")
     set_throttle(desk, spending.throttle)
     addressees = asyncio.run(_find(desk, readers))
     _agree(quote(addressees, desk), spending)
-    copies = asyncio.run(_send(desk, _draft(content, addressees), after))
+    draft = _draft(content, addressees)
+    require_fit(desk, draft)
+    copies = asyncio.run(_send(desk, draft, after))
     show(message_row(copies), as_json, lambda: tell_messages(copies))
     require_sent(copies)
 

@@ -124,6 +124,14 @@ def remove(context: click.Context, address: str) -> None:
     help="Your home: the servers of its group, all of them, the one to ask first in front.",
 )
 @click.option(
+    "--entangled",
+    "doors",
+    type=SERVER,
+    multiple=True,
+    metavar="HOST:PORT",
+    help="The servers by which you reach the DHT, all of them, if you live there.",
+)
+@click.option(
     "--old-server",
     type=SERVER,
     help="A server that correspondents may still ask for you; needs --old-auth-key.",
@@ -191,6 +199,7 @@ def set_terms(
     price: Difficulty | None,
     mailboxes: int | None,
     servers: tuple[ServerAddress, ...],
+    doors: tuple[ServerAddress, ...],
     old_server: ServerAddress | None,
     old_auth_key: AuthKey | None,
     no_old_server: bool,
@@ -221,6 +230,10 @@ def set_terms(
             settings = replace(settings, mailboxes=numbered_mailboxes(mailboxes))
         if servers:
             settings = replace(settings, transport=_group(settings.transport, servers))
+        if doors and settings.has_account:
+            raise click.UsageError("--entangled is for one who lives in the DHT: you have a home")
+        if servers and not settings.has_account:
+            raise click.UsageError("you live in the DHT: `sealmail identity create` makes a home")
         old = _further(desk, Place.OLD, old_server, old_auth_key, no_old_server)
         pub = _further(desk, Place.PUB, pub_server, pub_auth_key, no_pub_server)
         settings = replace(settings, old_transport=old, pub_transport=pub)
@@ -229,6 +242,7 @@ def set_terms(
         habits = {
             "throttle_kib": throttle,
             "delay_minutes": delay,
+            "doors": tuple(dict.fromkeys(doors)) or None,
             "pad_sizes": pad,
             "send": None if send is None else Delivery(send),
             "acknowledge": None if acknowledge is None else Delivery(acknowledge),
@@ -294,6 +308,8 @@ def _tell_terms(settings: Settings) -> None:
     click.echo(f"strangers pay {price}{work}; {len(settings.mailboxes)} mailboxes")
     for place, transport in settings.places.items():
         click.echo(f"published on {transport} ({place})")
+    if settings.doors:
+        click.echo(f"the DHT is reached by {' and '.join(map(str, settings.doors))}")
     if settings.throttle_kib:
         click.echo(f"at most {settings.throttle_kib} KiB a second are moved")
     if settings.delay_minutes:

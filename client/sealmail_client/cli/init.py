@@ -90,8 +90,8 @@ def go_on(member: Member, answers: Answers) -> None:
     if changed != settings:
         member = replace(member, settings=changed)
         member.home.save(changed)
-    if answers.names_account:
-        member = move_in(member, answers.account(), utc_now)
+    if answers.names_residence:
+        member = move_in(member, answers.residence(), utc_now)
     passphrase = ask_passphrase() if settings.passphrase is Locked.PASSPHRASE else None
     settle(member, passphrase)
 

@@ -12,7 +12,7 @@ from sealmail_client.cli.program import tell_doubts, watcher
 from sealmail_client.cli.values import ADDRESS, AUTH_KEY, INVITATION, PRICE, SERVER
 from sealmail_client.cli.ways_out import ways_out_options
 from sealmail_client.connecting import DIRECTLY, Connecting
-from sealmail_client.creation import Account, Wish
+from sealmail_client.creation import Account, Doors, Residence, Wish
 from sealmail_client.desk import open_desk
 from sealmail_client.errors import ClientError
 from sealmail_client.household import Member
@@ -47,6 +47,21 @@ _OPTIONS = (
         help="What opens the account; asked for if absent, also from SEALMAIL_AUTH_KEY.",
     ),
     click.option(
+        "--entangled",
+        "doors",
+        type=SERVER,
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Live in the DHT, without a home server and an account; reach it by this server, or "
+        "by several of them.",
+    ),
+    click.option(
+        "--dht/--no-dht",
+        default=None,
+        help="Publish key and claim in the DHT by your home server, and seek others' there, or "
+        "do not.",
+    ),
+    click.option(
         "--price",
         type=PRICE,
         default=DEFAULT_PRICE,
@@ -76,6 +91,8 @@ class Answers:
     invitation: Invitation | None
     servers: tuple[ServerAddress, ...]
     auth_key: AuthKey | None
+    doors: tuple[ServerAddress, ...]
+    dht: bool | None
     price: Difficulty
     no_passphrase: bool
     agent: bool
@@ -92,15 +109,16 @@ class Answers:
         return Locked.NOTHING if self.no_passphrase else Locked.PASSPHRASE
 
     @property
-    def names_account(self) -> bool:
+    def names_residence(self) -> bool:
         """Return whether the user said where he is at home."""
-        return self.invitation is not None or bool(self.servers) or self.auth_key is not None
+        said = (self.invitation, self.servers, self.auth_key, self.doors)
+        return any(said)
 
     def wish(self, name: str | None = None, address: str | None = None) -> Wish:
         """Return what is wanted, asking for what is missing; a given name is the proposal."""
         wanted = self.name or _ask("Your name", str.strip, name)
         invitation = self.invitation
-        if not self.names_account:
+        if not self.names_residence:
             invitation = _ask(
                 "The invitation code from your operator (Enter if you have none)",
                 lambda text: Invitation.parse(text) if text else None,
@@ -112,19 +130,37 @@ class Answers:
             lambda text: normal_address(text if "@" in text or not domain else f"{text}@{domain}"),
             address,
         )
+        residence = self.residence(invitation)
         return Wish(
             wanted,
             claimed,
-            self.account(invitation),
+            residence,
             self.price,
             self.lock,
             self.allow_private_targets,
             self.connecting,
+            isinstance(residence, Account) and self._wants_dht(),
         )
 
-    def account(self, invitation: Invitation | None = None) -> Account:
+    def _wants_dht(self) -> bool:
+        """Return whether to be found in the DHT too; where nobody can be asked, not."""
+        if self.dht is not None:
+            return self.dht
+        return sys.stdin.isatty() and click.confirm(
+            "Publish your key and address in the DHT too? Anybody can look there, and your home "
+            "server must take part",
+            default=False,
+        )
+
+    def residence(self, invitation: Invitation | None = None) -> Residence:
         """Return where the user is at home, asking for what is missing."""
         invitation = invitation or self.invitation
+        if self.doors:
+            if invitation is not None or self.servers or self.auth_key or self.dht is not None:
+                raise click.UsageError(
+                    "--entangled is a home without a server and an account, in the DHT anyway"
+                )
+            return Doors(self.doors)
         if invitation is not None:
             if self.servers or self.auth_key:
                 raise click.UsageError("an invitation names server and auth key itself")

@@ -4,7 +4,6 @@ A claim travels with the key-announcement that signed it, so that every node can
 without asking anybody. All other blocks stand alone.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,13 +15,12 @@ from sealmail_protocol.blocks import (
     BlockType,
     DataBlock,
     KeyAnnouncement,
-    MessageAnnouncement,
 )
 from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.fields import SIGNED_BEGIN, split_lines
 from sealmail_protocol.keys import BlockKey, KeyId, announcement_key
-from sealmail_protocol.merges import Standing, announcement_identity
+from sealmail_protocol.merges import Standing, entry_identity
 from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE
 from sealmail_protocol.signed_text import SignedText
 from sealmail_protocol.stamps import stamp_bits
@@ -134,7 +132,7 @@ def value_of(key: BlockKey, block: Block, certificate: KeyAnnouncement | None = 
         body += f"{_SEPARATOR}\r\n".encode() + serialise_block(certificate)
     date = block.header.date if isinstance(block, DataBlock) else block.date
     standing = Standing(date, block_digest(block), bits=stamp_bits(block))
-    return Value(key, block, standing, _identity(block), body, certificate)
+    return Value(key, block, standing, entry_identity(block), body, certificate)
 
 
 def merged(values: Iterable[Value]) -> tuple[Value, ...]:
@@ -203,14 +201,3 @@ def _signer(block: Block) -> KeyId:
 def _counted(block: Block) -> int:
     """Return the size that the policy table bounds: of data its bytes, else the whole."""
     return len(block.data) if isinstance(block, DataBlock) else len(serialise_block(block))
-
-
-def _identity(block: Block) -> bytes:
-    match block:
-        case AddressClaim():
-            return block.key_id.raw
-        case MessageAnnouncement():
-            stamped, token = announcement_identity(block)
-            return hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
-        case _:
-            return b""

@@ -99,10 +99,12 @@ class Fetcher:
         return isinstance(self._rules.judge(transport), Local)
 
     async def _ask_any(self, key: BlockKey, servers: tuple[ServerAddress, ...]) -> Lines | None:
-        """Ask until one server answers; those thought to be down come last."""
+        """Ask until one server answers: the preferred network first, who is down last."""
         up = self._routes.order(servers)
+        down = [each for each in servers if each not in up]
+        in_order = self._rules.policy.in_order
         reasons: list[NetworkError] = []
-        for server in (*up, *(each for each in servers if each not in up)):
+        for server in (*in_order(up), *in_order(down)):
             try:
                 return await self._ask(key, server)
             except ForbiddenTarget as error:

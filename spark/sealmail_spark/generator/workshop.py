@@ -8,7 +8,6 @@ from random import Random
 from sealmail_pow import Difficulty, level, mint
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import (
-    AddressClaim,
     BypassToken,
     MessageAnnouncement,
     TextBlock,
@@ -23,7 +22,7 @@ from sealmail_protocol.compose import (
 )
 from sealmail_protocol.fields import join_lines, split_lines
 from sealmail_protocol.keys import AckHash, BlockKey, announcement_key, data_key
-from sealmail_protocol.merges import announcement_identity
+from sealmail_protocol.merges import entry_identity
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import (
     acknowledgment_challenge,
@@ -152,7 +151,7 @@ def text_entry(
     return StoredEntry(
         type=block.type,
         key=key,
-        identity=_identity(block),
+        identity=entry_identity(block),
         date=block.date,
         header=header,
         digest=hashlib.sha256(header).digest(),
@@ -163,17 +162,6 @@ def text_entry(
         source="generated",
         names=mail.data_blocks if mail else (),
     )
-
-
-def _identity(block: TextBlock) -> bytes:
-    match block:
-        case AddressClaim():
-            return block.key_id.raw
-        case MessageAnnouncement():
-            stamped, token = announcement_identity(block)
-            return hashlib.sha256(hashlib.sha256(stamped).digest() + token).digest()
-        case _:
-            return b""
 
 
 def some_key(rng: Random) -> BlockKey:
