@@ -1,7 +1,10 @@
 """The door: who is let in, who is told BUSY, and how everybody is shown out at the end."""
 
+import asyncio
 import logging
 import resource
+from collections import Counter
+from contextlib import suppress
 
 from sealmail_net.link import PeerLink
 from sealmail_protocol.replies import Banner
@@ -15,6 +18,10 @@ _log = logging.getLogger(__name__)
 
 # The store, the verifiers, listeners and what Python opens by itself.
 _OTHER_FILES = 200
+# Whoever is shown out may be in the middle of what must come to its end.
+_LEAVING_SECONDS = 2.0
+# Several clients of one user, each with what it does at a time.
+_OF_ONE_USER = 8
 # A connection that stores data has its socket and the file it fills.
 _FILES_OF_ONE = 2
 
@@ -46,7 +53,11 @@ class OpenSessions:
 
 
 class Doorkeeper:
-    """Lets connections in up to a number, in all and from each source."""
+    """Lets connections in up to a number, in all and from each source.
+
+    At a shared door there is no telling who takes all places. When they are taken, the stranger
+    who has been inside longest makes room; if all have logged in, the user who has most of them.
+    """
 
     def __init__(
         self,
@@ -63,19 +74,25 @@ class Doorkeeper:
         self._presence = presence
         self._first = STRANGER if require_tls else ANONYMOUS
         self._source = source
+        # At a shared door, by the time of their coming; the events tell that they have left.
+        self._inside: dict[Session, asyncio.Event] = {}
 
     async def admit(self, link: PeerLink) -> None:
         """Serve a connection that begins in clear, or turn it away."""
         source = self._source_of(link)
-        if not self._may_enter(source):
+        if not (self._may_enter(source) or await self._finds_a_place(source)):
             link.write(link.conversation.send(Banner(ending="BUSY")))
             await link.drain()
             return
+        visitor, left = self._first.at(source), asyncio.Event()
+        session = Session(link, self._services, visitor, shared=self._source is not None)
         try:
-            visitor, shared = self._first.at(source), self._source is not None
-            await self._serve(Session(link, self._services, visitor, shared=shared))
+            self._inside[session] = left
+            await self._serve(session)
         finally:
+            self._inside.pop(session, None)
             self._presence.leave(source)
+            left.set()
 
     async def admit_direct(self, link: PeerLink) -> None:
         """Serve a connection that begins with TLS; one too many is not worth a handshake."""
@@ -96,6 +113,28 @@ class Doorkeeper:
             _log.info("BUSY: the clock is in doubt")
             return False
         return self._presence.enter(source)
+
+    async def _finds_a_place(self, source: str) -> bool:
+        """Show somebody out, at a shared door; tell whether that made room."""
+        if self._source is None or self._services.guard.state() is not ClockState.RIGHT:
+            return False
+        going = self._who_goes()
+        if going is None:
+            return False
+        left = self._inside.pop(going)
+        going.cut_off()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVING_SECONDS):
+                await left.wait()
+        return self._presence.enter(source)
+
+    def _who_goes(self) -> Session | None:
+        """Return the stranger who came first, else the first connection of who has too many."""
+        held = Counter(each.visitor.source for each in self._inside)
+        greedy = {source for source, count in held.most_common(1) if count > _OF_ONE_USER}
+        strangers = (each for each in self._inside if each.visitor.account is None)
+        others = (each for each in self._inside if each.visitor.source in greedy)
+        return next(strangers, None) or next(others, None)
 
     async def _serve(self, session: Session) -> None:
         self._sessions.add(session)

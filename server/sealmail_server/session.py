@@ -87,6 +87,11 @@ class Session:
         if self._between_commands:
             self._link.close()
 
+    def cut_off(self) -> None:
+        """End now, whatever is under way."""
+        self._open = False
+        self._link.abort()
+
     async def _serve(self, command: Any) -> None:
         _log.debug("%s: %r", self._link.peer, command)
         if self._services.guard.state() is not ClockState.RIGHT:

@@ -45,6 +45,21 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
     assert lines_matching(FOREIGN, tracked_files()) == []
 
 
+def test_the_architecture_names_every_module() -> None:
+    """But the files of commands, jobs and samples, which go by their folders."""
+    prose = re.sub(r"```.*?```", "", (ROOT / "docs/architecture.md").read_text(), flags=re.DOTALL)
+    named = {text.rpartition("/")[2] for text in re.findall(r"`([^`]+)`", prose)}
+    modules = {
+        path.stem
+        for source in ("protocol", "pow", "server", "client", "spark")
+        for path in (ROOT / source).rglob("*.py")
+        if not path.stem.startswith("__")
+        if path.parent.name not in ("cli", "jobs", "generator")
+    }
+    assert len(modules) > 150
+    assert modules - named == set()
+
+
 def test_there_is_no_lock_with_addresses() -> None:
     """The locks are requirements/*.txt; uv.lock would write registry addresses into the tree."""
     assert [path for path in tracked_files() if path.name == "uv.lock"] == []

@@ -426,8 +426,48 @@ def test_acknowledgments_and_loose_data_have_shares_by_source(tmp_path: Path) ->
         with pytest.raises(ShareFull, match="the share of loose data is"):
             await office.post_data(b"d" * 60_000, replace(other, source="192.0.2.1"))
         assert (await office.store.read(lambda view: view.counts()))["data"].entries == 2
+        # What the partner took is not refused here, or the two would differ.
+        assert await office.replicate(acks[5], acknowledgment_key(acks[5].secret)) == Accepted()
+        key, lines = data_lines(b"e" * 60_000)
+        taken = office.intake.replicate_data(key, tuple(line.encode() for line in lines), None)
+        await taken.take(b"e" * 60_000)
+        assert await taken.finish() == Accepted()
 
     in_post_office(tmp_path, scenario, limits)
+
+
+def test_what_is_too_old_is_not_served_though_it_was_not_swept_yet(
+    tmp_path: Path, ann: User
+) -> None:
+    """Each type is gone at its age, not at the next sweep; data that mail names stays."""
+    named, loose = b"named data", b"loose data"
+    secret = AckHash(b"o" * 20)
+
+    async def scenario(office: PostOffice) -> None:
+        login = await office.open_account(ann.key_id)
+        key, address = announcement_key(ann.key_id), address_key("ann@a.example")
+        assert await office.post(ann.announcement(), key, login) == Accepted()
+        assert await office.post(ann.claim("ann@a.example"), address, login) == Accepted()
+        assert await office.post(acknowledgment(secret.raw), acknowledgment_key(secret)) == (
+            Accepted()
+        )
+        for data in (named, loose):
+            assert await office.post_data(data) == Accepted()
+        office.pass_time(days=5)
+        mail = message(ann.key_id, data=named, date=office.time)
+        assert await office.post(mail) == Accepted()
+        office.pass_time(days=5, minutes=1)
+        served = [
+            len(await office.read(each, login))
+            for each in (key, address, acknowledgment_key(secret), data_key(loose), key_of(mail))
+        ]
+        assert served == [1, 0, 0, 0, 1]
+        assert len(await office.read(data_key(named), login)) == 1
+        office.pass_time(days=21)
+        assert await office.read(key, login) == ()
+        assert await office.read(key_of(mail), login) == ()
+
+    in_post_office(tmp_path, scenario)
 
 
 def test_data_on_its_way_counts_for_its_source(tmp_path: Path) -> None:

@@ -18,12 +18,14 @@ from tests.net.socks_server import SocksServer
 from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
 from tests.server.mailing import open_account, send_data, settled, states, until
 from tests.server.test_door import use_up
+from tests.server.users import data_lines
 
 from sealmail_net.dialing import dial
-from sealmail_net.errors import NetworkError
+from sealmail_net.errors import NetworkError, Unavailable
 from sealmail_net.pins import MemoryPins
+from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.commands import DnsTxt
+from sealmail_protocol.commands import AskVerdict, DnsTxt, StoreServer
 from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import KeyId
 from sealmail_protocol.replies import Word
@@ -233,24 +235,90 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_forwarders_are_a_class_of_their_own(directory: Path) -> None:
-    """One who fills all hidden places keeps nobody out of the public port, nor the reverse."""
+    """Users who fill all hidden places keep nobody out of the public port, nor the reverse."""
 
     async def scene() -> None:
-        clock = TurnedClock(datetime.now(UTC))
+        clock, key_id = TurnedClock(datetime.now(UTC)), KeyId(b"f" * 20)
         settings = {**HIDDEN, "max_hidden_connections": 2, "max_connections_per_source": 1}
         async with serving(directory, clock, **settings) as server:
-            hidden = server.status().hidden_listen
-            assert hidden is not None
-            at = ServerAddress(hidden.host, hidden.port)
-            inside = [await dial(at, LOCAL, MemoryPins(), strict_pin=True) for _ in range(2)]
-            reader, writer = await asyncio.open_connection(hidden.host, hidden.port)
-            assert (await reader.readline()).endswith(b"BUSY\r\n")
-            writer.close()
+            await open_account(server, key_id)
+            inside = [await by_forwarder(server) for _ in range(2)]
+            for remote in inside:
+                assert await remote.login(key_id.hex, key_id.hex)
+            with pytest.raises(Unavailable, match="BUSY"):
+                await by_forwarder(server)
             assert (await banner_of(server)).ready
             for remote in inside:
                 await remote.quit()
 
     asyncio.run(scene())
+
+
+def test_strangers_who_take_all_hidden_places_make_room(directory: Path) -> None:
+    """Who came first goes first, even in the middle of a command; whoever logs in stays."""
+
+    async def scene() -> None:
+        clock, key_id = TurnedClock(datetime.now(UTC)), KeyId(b"g" * 20)
+        async with serving(directory, clock, **HIDDEN, max_hidden_connections=3) as server:
+            await open_account(server, key_id)
+            first, second, third = [await by_forwarder(server) for _ in range(3)]
+            user = await by_forwarder(server)
+            with pytest.raises(NetworkError):
+                await first.ping()
+            assert await user.login(key_id.hex, key_id.hex)
+            command, slow = AskVerdict(bytes(32)), asyncio.create_task(drip(second))
+            await asyncio.sleep(0.1)
+            for _ in range(4):
+                await by_forwarder(server)
+            for gone in (second, third):
+                with pytest.raises(NetworkError):
+                    await gone.call(command)
+            await slow
+            assert await user.ping("still here") == "still here"
+            assert (await banner_of(server)).ready
+
+    asyncio.run(scene())
+
+
+def test_a_user_who_takes_all_hidden_places_makes_room(directory: Path) -> None:
+    """His first connection goes, and nobody's who has few."""
+
+    async def scene() -> None:
+        clock, key_ids = TurnedClock(datetime.now(UTC)), [KeyId(b"u" * 20), KeyId(b"v" * 20)]
+        async with serving(directory, clock, **HIDDEN, max_hidden_connections=10) as server:
+            modest, *greedy = [await by_forwarder(server) for _ in range(10)]
+            for key_id, inside in zip(key_ids, ([modest], greedy), strict=True):
+                await open_account(server, key_id)
+                for remote in inside:
+                    assert await remote.login(key_id.hex, key_id.hex)
+            newcomer = await by_forwarder(server)
+            for remote in (newcomer, modest, *greedy[1:]):
+                assert await remote.ping("here") == "here"
+            with pytest.raises(NetworkError):
+                await greedy[0].ping()
+
+    asyncio.run(scene())
+
+
+async def drip(remote: RemoteServer) -> None:
+    """Store a block as slowly as nobody wants it."""
+
+    async def drops() -> AsyncIterator[bytes]:
+        for _ in range(200):
+            yield b"x"
+            await asyncio.sleep(0.05)
+
+    key, lines = data_lines(b"x" * 200)
+    with pytest.raises(NetworkError):
+        await remote.post_data(StoreServer(key), lines, 200, drops())
+
+
+async def by_forwarder(server: Server) -> RemoteServer:
+    """Connect as Tor or I2P do."""
+    hidden = server.status().hidden_listen
+    assert hidden is not None
+    at = ServerAddress(hidden.host, hidden.port)
+    return await dial(at, LOCAL, MemoryPins(), strict_pin=True)
 
 
 def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path) -> None:
@@ -366,16 +434,13 @@ def test_strangers_keep_no_user_out_of_the_hidden_port(directory: Path) -> None:
             await open_account(server, key_id)
             use_up(server.services.failed_logins, HIDDEN_SOURCE)
             use_up(server.services.lookup_requests, HIDDEN_SOURCE)
-            hidden = server.status().hidden_listen
-            assert hidden is not None
-            at = ServerAddress(hidden.host, hidden.port)
-            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as stranger:
+            async with await by_forwarder(server) as stranger:
                 with pytest.raises(NetworkError):
                     await stranger.call(DnsTxt("cmsvr.example.net"))
-            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as guesser:
+            async with await by_forwarder(server) as guesser:
                 with pytest.raises(NetworkError):
                     await guesser.login(key_id.hex, "W" * 40)
-            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as user:
+            async with await by_forwarder(server) as user:
                 assert await user.login(key_id.hex, key_id.hex)
                 assert await user.call(DnsTxt("single-label")) is Word.NOT_FOUND
 

@@ -163,3 +163,32 @@ def test_the_partner_cannot_end_a_role(tmp_path: Path) -> None:
             assert await desk.log_in(role, key) is not None
 
     in_post_office(tmp_path / "store", scenario)
+
+
+@pytest.mark.parametrize(
+    ("userid", "state", "ends"),
+    [
+        ("B" * 40, "confirmed", False),
+        ("C" * 40, "confirmed", False),
+        ("A" * 40, "confirmed", True),
+        (None, "disabled", True),
+        ("B" * 40, "disabled", True),
+        (None, "undefined", False),
+    ],
+    ids=["the-same", "a-higher-userid", "a-lower-userid", "removed", "removed-by-name", "unbound"],
+)
+def test_who_is_logged_in_by_a_key_that_changes_hands_is_out(
+    tmp_path: Path, userid: str | None, state: str, ends: bool
+) -> None:
+    """Both servers gave one key away: the lower userid keeps it, and the other's sessions end."""
+    ended: list[bytes] = []
+
+    async def scenario(office: PostOffice) -> None:
+        desk = AccountDesk(office.store, lambda: office.time, end_logins=ended.append)
+        await desk.add("B" * 40, "K" * 20)
+        key, moment = hash_auth_key("K" * 20), office.time
+        await desk.merge(Account(key, userid, state, moment, moment))
+        assert ended == ([key] if ends else [])
+        assert (await desk.log_in("B" * 40, "K" * 20) is None) is ends
+
+    in_post_office(tmp_path / "store", scenario)

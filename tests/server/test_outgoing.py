@@ -332,6 +332,28 @@ def test_a_block_that_nobody_may_take_is_a_dead_letter_at_once(homes: list[Path]
     play(scenario)
 
 
+def test_a_block_without_a_date_holds_up_nothing(homes: list[Path]) -> None:
+    """What jams an original's queue for good, over restarts too: here the next block goes."""
+    owner, dateless = recipient(23), ("Type: message-announcement", "Version: 1")
+
+    async def scenario() -> None:
+        async with running(homes[1]) as (target,):
+            line = post_to(target)
+            for number in range(2):
+                async with running(homes[0]) as (home,), await log_in(home, owner) as remote:
+                    for poison in (dateless, ("Type: acknowledgment", "Date: yesterday"), ()):
+                        command = StoreProxy(mailbox_key("0", owner))
+                        assert await remote.post(command, (line, *poison)) is Word.DONE
+                    good = f"behind the poison {number}".encode()
+                    assert await send_data(remote, good, line) is Word.DONE
+                    rows = await settled(remote, 3 * (number + 1))
+                    assert [row.state for row in rows].count(QueueState.DELIVERED) == number + 1
+                    assert {row.code for row in rows} == {"-", "form"}
+                assert await holds(target, "data", data_key(good)) == 1
+
+    play(scenario)
+
+
 def test_a_name_that_stands_for_loopback_is_never_dialled(homes: list[Path]) -> None:
     """The check is on what the name resolves to; nobody is connected to."""
     connections: list[object] = []

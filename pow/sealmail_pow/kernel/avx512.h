@@ -25,6 +25,6 @@ typedef uint32_t lanes __attribute__((vector_size(64)));
 /* A shuffle of bytes looks all of them up in a table of sixteen, one copy in each quarter. */
 #define HEX_TABLE _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)"0123456789abcdef"))
 #define HEX(x) ((lanes)_mm512_shuffle_epi8(HEX_TABLE, (__m512i)(x)))
-#define ANY_ZERO(x) (_mm512_testn_epi32_mask((__m512i)(x), (__m512i)(x)) != 0)
+#define ZEROS(x) _mm512_testn_epi32_mask((__m512i)(x), (__m512i)(x))
 
 #endif

@@ -232,14 +232,21 @@ static void stream_lanes(const struct kernel *kernel, const struct message *mess
 }
 
 unsigned walk_lanes(const struct kernel *kernel, const struct message *message,
-                    struct places *at, unsigned most, struct watch *watch)
+                    struct places *at, unsigned most, struct arrivals *seen,
+                    struct watch *watch)
 {
     if (!message->is_long)
-        return kernel->walk(message, at, most);
+        return kernel->walk(message, at, most, seen);
     char nonces[MOST_LANES][MOST_NONCE];
     for (unsigned lane = 0; lane < kernel->lanes; lane++)
         spell_place(message, place_of_lane(at, lane), nonces[lane]);
     stream_lanes(kernel, message, nonces, at, watch);
+    uint32_t arrived = 0;
+    for (unsigned lane = 0; lane < kernel->lanes; lane++)
+        arrived |= (uint32_t)((at->hi[lane] & message->point_mask) == 0) << lane;
+    seen->count = 0;
+    if (arrived)
+        *note_arrival(seen, 1, arrived) = *at;
     return 1;
 }
 

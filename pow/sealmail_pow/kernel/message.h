@@ -32,7 +32,8 @@ uint64_t place_of_nonce(const struct message *message, const char *nonce);
 /* As the kernel's walk and count, for data of any length. Long data are left at once when the
  * watch says stop; what is in the places then has no meaning. */
 unsigned walk_lanes(const struct kernel *kernel, const struct message *message,
-                    struct places *at, unsigned most, struct watch *watch);
+                    struct places *at, unsigned most, struct arrivals *seen,
+                    struct watch *watch);
 void count_lanes(const struct kernel *kernel, const struct message *message, uint64_t from,
                  struct places *out, struct watch *watch);
 

@@ -180,39 +180,32 @@ struct walks {
     uint64_t starts[MOST_LANES], begun[MOST_LANES], step;
 };
 
-static void begin_trail(struct walks *walks, unsigned lane, uint64_t start)
+static void begin_trail(struct walks *walks, unsigned lane, uint64_t start, uint64_t step)
 {
     walks->starts[lane] = start;
-    walks->begun[lane] = walks->step;
+    walks->begun[lane] = step;
 }
 
 static void begin_walk(struct search *search, struct walks *walks, unsigned lane)
 {
     uint64_t start = fresh_start(search);
-    begin_trail(walks, lane, start);
+    begin_trail(walks, lane, start, walks->step);
     put_lane(&walks->at, lane, start);
 }
 
-/* Which lanes stand on a point, a bit for each. Where points are frequent, a branch for each lane
- * would go against the processor's guess several times in every step. */
-static uint32_t arrived(const struct walks *walks, uint32_t point_mask, unsigned lanes)
+/* Take in the trail that led a lane to a point at a step. If another one led there, go and see
+ * where they met; true if that ends the search. */
+static bool end_trail(struct search *search, struct walks *walks, unsigned lane, uint64_t place,
+                      uint64_t step)
 {
-    uint32_t which = 0;
-    for (unsigned lane = 0; lane < lanes; lane++)
-        which |= (uint32_t)((walks->at.hi[lane] & point_mask) == 0) << lane;
-    return which;
-}
-
-/* Take in the trail that has led a lane to a point. If another one led there, go and see where
- * they met; true if that ends the search. */
-static bool end_trail(struct search *search, struct walks *walks, unsigned lane)
-{
-    uint64_t place = place_of_lane(&walks->at, lane);
-    struct trail trail = {place, walks->starts[lane], walks->step - walks->begun[lane]}, other;
+    /* Since this step was noted, the lane has begun anew. */
+    if (walks->begun[lane] >= step)
+        return false;
+    struct trail trail = {place, walks->starts[lane], step - walks->begun[lane]}, other;
     if (!already_there(search, &trail, &other)) {
         /* The walk goes on from the point: so trails never begin within another, but for the
          * first of each lane. */
-        begin_trail(walks, lane, place);
+        begin_trail(walks, lane, place, step);
         return false;
     }
     uint64_t pair[2], hashes = 0;
@@ -224,6 +217,20 @@ static bool end_trail(struct search *search, struct walks *walks, unsigned lane)
     return false;
 }
 
+/* Take in all trails that a walk has ended, the first first. */
+static void end_trails(struct search *search, struct walks *walks, const struct arrivals *seen,
+                       uint64_t before)
+{
+    for (const struct arrival *arrival = seen->of; arrival < seen->of + seen->count; arrival++) {
+        for (uint32_t lanes = arrival->lanes; lanes != 0; lanes &= lanes - 1) {
+            unsigned lane = (unsigned)__builtin_ctz(lanes);
+            uint64_t place = place_of_lane(&arrival->at, lane);
+            if (end_trail(search, walks, lane, place, before + arrival->step))
+                return;
+        }
+    }
+}
+
 static void *walk(void *argument)
 {
     struct search *search = argument;
@@ -233,6 +240,7 @@ static void *walk(void *argument)
     const uint64_t longest = (uint64_t)LOST_AFTER << search->theta;
 
     struct walks walks = {.step = 0};
+    struct arrivals seen;
     for (unsigned lane = 0; lane < lanes; lane++)
         begin_walk(search, &walks, lane);
 
@@ -249,16 +257,14 @@ static void *walk(void *argument)
             until_look = message->is_long ? 1 : STEPS_A_LOOK;
             continue;
         }
+        const uint64_t before = walks.step;
         unsigned steps =
-            walk_lanes(search->task->kernel, message, &walks.at, until_look, watch);
+            walk_lanes(search->task->kernel, message, &walks.at, until_look, &seen, watch);
         walks.step += steps;
         until_look -= steps;
         if (message->is_long && is_stopped(watch))
             break;
-        uint32_t ended = arrived(&walks, message->point_mask, lanes);
-        for (; ended != 0; ended &= ended - 1)
-            if (end_trail(search, &walks, (unsigned)__builtin_ctz(ended)))
-                break;
+        end_trails(search, &walks, &seen, before);
     }
     note_hashes(watch, (walks.step - noted) * lanes);
     return NULL;

@@ -114,13 +114,41 @@ static inline void put_lane(struct places *at, unsigned lane, uint64_t place)
     at->lo[lane] = (uint32_t)place;
 }
 
+/* A step after which some lanes stood on a distinguished point: which ones, a bit for each, and
+ * where all were. */
+struct arrival {
+    unsigned step;
+    uint32_t lanes;
+    struct places at;
+};
+
+/* What is noted of one walk. To leave a kernel at each arrival would cost short searches a fifth
+ * of their time, and these few are soon enough together. */
+enum { MOST_ARRIVALS = 12 };
+
+struct arrivals {
+    unsigned count;
+    struct arrival of[MOST_ARRIVALS];
+};
+
+/* Room to note one more; the caller fills in the places. */
+static inline struct places *note_arrival(struct arrivals *seen, unsigned step, uint32_t lanes)
+{
+    struct arrival *arrival = seen->of + seen->count++;
+    arrival->step = step;
+    arrival->lanes = lanes;
+    return &arrival->at;
+}
+
 struct kernel {
     const char *name;
     unsigned lanes;
     bool (*usable)(void);
-    /* Step every lane from its place to the next, until one stands on a distinguished point
-     * or `most` steps are done; return the steps. Short data only. */
-    unsigned (*walk)(const struct message *message, struct places *at, unsigned most);
+    /* Step every lane from its place to the next, and so on, for `most` steps or until there is
+     * no room to note more arrivals; the first step is number 1. Return the steps. Short data
+     * only. */
+    unsigned (*walk)(const struct message *message, struct places *at, unsigned most,
+                     struct arrivals *seen);
     /* Give the places of the nonces that count `from` (a multiple of the lanes) and on.
      * Short data only. */
     void (*count)(const struct message *message, uint64_t from, struct places *out);

@@ -22,8 +22,8 @@ typedef uint32_t lanes __attribute__((vector_size(32)));
 /* A shuffle of bytes looks all of them up in a table of sixteen, one copy in each half. */
 #define HEX_TABLE _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)"0123456789abcdef"))
 #define HEX(x) ((lanes)_mm256_shuffle_epi8(HEX_TABLE, (__m256i)(x)))
-#define ANY_ZERO(x) \
-    (_mm256_movemask_epi8(_mm256_cmpeq_epi32((__m256i)(x), _mm256_setzero_si256())) != 0)
+#define ZEROS(x) \
+    _mm256_movemask_ps((__m256)_mm256_cmpeq_epi32((__m256i)(x), _mm256_setzero_si256()))
 
 #include "sha256_lanes.h"
 

@@ -9,7 +9,7 @@
  *   ROTATE(x, n)      a rotation right
  *   XOR3(x, y, z), CHOOSE(e, f, g), MAJORITY(a, b, c)
  *   HEX(x)            the hex digit of each byte, which is below 16
- *   ANY_ZERO(x)       whether any word is zero
+ *   ZEROS(x)          which words are zero, a bit for each
  *   KERNEL, NAME, USABLE   the kernel's variable, name and test
  */
 #include <string.h>
@@ -115,11 +115,11 @@ INLINE row hex(row nibbles)
     return nibbles;
 }
 
-INLINE bool any_zero(row x)
+INLINE uint32_t zeros(row x)
 {
-    bool found = false;
-    EACH(found |= ANY_ZERO(x.of[i]));
-    return found;
+    uint32_t which = 0;
+    EACH(which |= (uint32_t)ZEROS(x.of[i]) << i * LANES);
+    return which;
 }
 
 /* A round leaves its state one place further: the caller names the variables anew instead of
@@ -272,10 +272,11 @@ INLINE void spell(row hi, row lo, unsigned varying, row words[4])
 }
 
 INLINE unsigned walk_with(const struct message *m, struct places *at, unsigned most,
-                          unsigned first, unsigned varying)
+                          struct arrivals *seen, unsigned first, unsigned varying)
 {
     row hi = load(at->hi), lo = load(at->lo), words[4];
     unsigned steps = 0;
+    seen->count = 0;
     do {
         /* Everything read from the message is the same in each step. Unless told that memory
          * may have changed, compilers would keep dozens of broadcast words ready outside the
@@ -283,7 +284,14 @@ INLINE unsigned walk_with(const struct message *m, struct places *at, unsigned m
         __asm__ volatile("" ::: "memory");
         spell(hi, lo, varying, words);
         hash(m, words, first, varying, &hi, &lo);
-    } while (++steps < most && !any_zero(and(hi, m->point_mask)));
+        steps++;
+        uint32_t arrived = zeros(and(hi, m->point_mask));
+        if (arrived) {
+            struct places *there = note_arrival(seen, steps, arrived);
+            store(there->hi, hi);
+            store(there->lo, lo);
+        }
+    } while (steps < most && seen->count < MOST_ARRIVALS);
     store(at->hi, hi);
     store(at->lo, lo);
     return steps;
@@ -315,15 +323,16 @@ INLINE void count_with(const struct message *m, uint64_t from, struct places *ou
     store(out->lo, lo);
 }
 
-TARGET static unsigned walk(const struct message *m, struct places *at, unsigned most)
+TARGET static unsigned walk(const struct message *m, struct places *at, unsigned most,
+                            struct arrivals *seen)
 {
     switch (m->layout) {
     case SALT_AND_TWELVE:
-        return walk_with(m, at, most, 1, 3);
+        return walk_with(m, at, most, seen, 1, 3);
     case TWELVE:
-        return walk_with(m, at, most, 0, 3);
+        return walk_with(m, at, most, seen, 0, 3);
     default:
-        return walk_with(m, at, most, 0, 4);
+        return walk_with(m, at, most, seen, 0, 4);
     }
 }
 

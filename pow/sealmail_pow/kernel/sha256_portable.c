@@ -76,6 +76,7 @@ typedef uint32_t lanes __attribute__((vector_size(16)));
 /* Adding six carries into the upper half of a byte from ten on; 'a' is 39 beyond '9' + 1. */
 #define TEN_UP(x) (((x) + 0x06060606) >> 4 & 0x01010101)
 #define HEX(x) ((x) + 0x30303030 + (TEN_UP(x) << 5) + (TEN_UP(x) << 3) - TEN_UP(x))
-#define ANY_ZERO(x) (!(x)[0] | !(x)[1] | !(x)[2] | !(x)[3])
+#define ZERO(x, i) ((uint32_t)((x)[i] == 0) << (i))
+#define ZEROS(x) (ZERO(x, 0) | ZERO(x, 1) | ZERO(x, 2) | ZERO(x, 3))
 
 #include "sha256_lanes.h"

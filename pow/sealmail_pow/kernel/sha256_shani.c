@@ -176,20 +176,26 @@ INLINE void hash(const struct message *m, const __m128i *text, uint64_t *places)
     EACH(STREAMS, places[i] = (uint64_t)_mm_extract_epi64(s[i].abef, 1) & mask)
 }
 
-TARGET static unsigned walk(const struct message *m, struct places *at, unsigned most)
+TARGET static unsigned walk(const struct message *m, struct places *at, unsigned most,
+                            struct arrivals *seen)
 {
     struct spelling spelling = spelling_of(m);
     uint64_t point_mask = (uint64_t)m->point_mask << 32, places[STREAMS];
     __m128i text[STREAMS];
     EACH(STREAMS, places[i] = place_of_lane(at, (unsigned)i))
     unsigned steps = 0;
-    bool arrived;
+    seen->count = 0;
     do {
         EACH(STREAMS, text[i] = spell(&spelling, places[i]))
         hash(m, text, places);
-        arrived = false;
-        EACH(STREAMS, arrived |= (places[i] & point_mask) == 0)
-    } while (++steps < most && !arrived);
+        steps++;
+        uint32_t arrived = 0;
+        EACH(STREAMS, arrived |= (uint32_t)((places[i] & point_mask) == 0) << i)
+        if (arrived) {
+            struct places *there = note_arrival(seen, steps, arrived);
+            EACH(STREAMS, put_lane(there, (unsigned)i, places[i]))
+        }
+    } while (steps < most && seen->count < MOST_ARRIVALS);
     EACH(STREAMS, put_lane(at, (unsigned)i, places[i]))
     return steps;
 }
