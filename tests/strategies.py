@@ -189,6 +189,7 @@ COMMANDS: dict[type[c.Command], st.SearchStrategy[c.Command]] = {
     c.StoreServer: st.builds(c.StoreServer, block_keys),
     c.StoreEntangled: st.builds(c.StoreEntangled, block_keys),
     c.StoreDhtValue: st.builds(c.StoreDhtValue, block_keys),
+    c.ListDhtValues: st.builds(c.ListDhtValues, block_keys),
     c.GetDhtValue: st.builds(c.GetDhtValue, block_keys, st.binary(min_size=32, max_size=32)),
     c.StoreProxy: st.builds(c.StoreProxy, block_keys, _moments),
     c.Replicate: st.builds(c.Replicate, block_keys, st.none() | _names),

@@ -71,6 +71,8 @@ Sink = Callable[[bytes], object]
 # The bytes of a data block, at hand or read while they go.
 Chunks = Iterable[Chunk] | AsyncIterable[Chunk]
 
+# What ends the lines of a text block.
+_END_OF_BLOCK = len("EndBlock\r\n")
 # Bytes handed to the link at once: more would only wait in memory.
 _SLICE = 256 * 1024
 # However soon other answers are awaited, the one to a data block may take this long.
@@ -176,9 +178,10 @@ class RemoteServer:
     async def fetch_body(self, command: GetCommand, most: int) -> bytes | None:
         """Return a whole block of any type, as it came; ``None`` if the server gives none.
 
-        One of more than ``most`` bytes is a ``BadAnswer``. Nothing of it is checked.
+        One of more than ``most`` bytes is a ``BadAnswer``, and is not read to its end. Nothing
+        of it is checked.
         """
-        async with self._exchange():
+        async with self._exchange(), self._of_lines(most + _END_OF_BLOCK):
             event = await self._ask(command)
             if isinstance(event, DataStarted):
                 if event.size > most:
@@ -308,6 +311,16 @@ class RemoteServer:
             except BaseException:
                 self._link.abort()
                 raise
+
+    @asynccontextmanager
+    async def _of_lines(self, most: int) -> AsyncIterator[None]:
+        """Read no more than ``most`` bytes of lines of an answer."""
+        conversation = self._link.conversation
+        conversation.most_lines = most
+        try:
+            yield
+        finally:
+            conversation.most_lines = None
 
     async def _ask(self, command: Command) -> "_Answer":
         await self._write((self._link.conversation.send(command),))

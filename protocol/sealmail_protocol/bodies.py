@@ -91,12 +91,16 @@ class BodyReader:
 
     An ``answer`` to a GET may be a whole mailbox or all claims for an address; what is posted
     may not. ``room`` is asked before a large body is kept; who uses the body gives it back.
+    Lines of more than ``most`` bytes are not read to their end but are a ``ProtocolError``.
     """
 
-    def __init__(self, *, answer: bool = False, room: Room | None = None) -> None:
+    def __init__(
+        self, *, answer: bool = False, room: Room | None = None, most: int | None = None
+    ) -> None:
         self._answer = answer
         self._room = room
-        self._hard_limit = (FULL_MAILBOX_ANSWER if answer else HARD_TEXT_BODY) + _POST_TO_ROOM
+        hard_limit = (FULL_MAILBOX_ANSWER if answer else HARD_TEXT_BODY) + _POST_TO_ROOM
+        self._hard_limit = hard_limit if most is None else min(most, hard_limit)
         self._limit = UNKNOWN_BODY
         self._lines: list[bytes] = []
         self._size = 0

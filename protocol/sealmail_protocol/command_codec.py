@@ -19,6 +19,7 @@ from sealmail_protocol.commands import (
     GetEntangled,
     GetProxy,
     GetServer,
+    ListDhtValues,
     Login,
     PartnerAccount,
     PartnerDrop,
@@ -158,6 +159,12 @@ def _get_dht_value(words: list[str]) -> GetDhtValue:
     return GetDhtValue(key, _digest(rest[0]))
 
 
+def _list_dht_values(words: list[str]) -> ListDhtValues:
+    key, rest = _keyed(words)
+    _count(rest, 0)
+    return ListDhtValues(key)
+
+
 def _store_dht_value(words: list[str]) -> StoreDhtValue:
     key, rest = _keyed(words)
     _count(rest, 0)
@@ -268,6 +275,7 @@ _PARSERS: dict[str, Callable[[list[str]], Command]] = {
     "STORE ENTANGLED": _store_entangled,
     "STORE PROXY": _store_proxy,
     "DHT-VALUE GET": _get_dht_value,
+    "DHT-VALUE LIST": _list_dht_values,
     "DHT-VALUE STORE": _store_dht_value,
     "REPLICATE": _replicate,
     "DNS TXT": _dns_txt,

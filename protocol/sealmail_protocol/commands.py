@@ -130,6 +130,16 @@ class GetDhtValue:
 
 
 @dataclass(frozen=True, slots=True)
+class ListDhtValues:
+    """``DHT-VALUE LIST key``: which values this node itself keeps for the DHT."""
+
+    key: BlockKey
+
+    def __str__(self) -> str:
+        return f"DHT-VALUE LIST {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
 class StoreDhtValue:
     """``DHT-VALUE STORE key`` and a body: one value for this node to keep."""
 
@@ -322,7 +332,7 @@ PlainCommand = (
     StartTls | Quit | Ping | SelfTest | Capabilities | Login | GetServer | GetEntangled | GetProxy
     | DnsTxt | Shutdown | AddLogin | RmLogin | RepLogin | GenLogin | AskVerdict | AskQueue | Drop
     | PartnerDrop | PartnerAccount | PartnerList | PartnerPair | PartnerSync
-    | GetDhtValue
+    | GetDhtValue | ListDhtValues
 )  # fmt: skip
 BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | StoreDhtValue
 Command = PlainCommand | BodyCommand

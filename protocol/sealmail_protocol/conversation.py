@@ -179,7 +179,8 @@ class ServerConversation(_Side[ServerEvent]):
 class ClientConversation(_Side[ClientEvent]):
     """The client's side: commands out, answers in, in the order of the commands.
 
-    ``room``, where it is set, bounds the large answers to a GET that are kept.
+    ``room``, where it is set, bounds the large answers to a GET that are kept; ``most_lines``
+    the bytes of their lines that are read at all.
     """
 
     def __init__(self, *, encrypted: bool = False) -> None:
@@ -188,6 +189,7 @@ class ClientConversation(_Side[ClientEvent]):
         self._listing: list[str] | None = None
         self._listed = 0
         self.room: Room | None = None
+        self.most_lines: int | None = None
 
     @property
     def waiting(self) -> int:
@@ -259,7 +261,7 @@ class ClientConversation(_Side[ClientEvent]):
         return reply
 
     def _first_block_line(self, line: bytes) -> BodyEvent | None:
-        body = BodyReader(answer=True, room=self.room)
+        body = BodyReader(answer=True, room=self.room, most=self.most_lines)
         event = body.take_line(line)
         if not isinstance(event, BODY_ENDS):
             self._body = body
@@ -357,6 +359,7 @@ _ANSWERS: dict[type[Command], _Answer] = {
     commands.SelfTest: _short_listing,
     commands.DnsTxt: _listing,
     commands.GenLogin: _listing,
+    commands.ListDhtValues: _listing,
     commands.AskQueue: _listing,
     commands.PartnerList: _listing,
 }

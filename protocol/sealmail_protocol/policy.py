@@ -22,6 +22,7 @@ from sealmail_protocol.commands import (
     GetEntangled,
     GetProxy,
     GetServer,
+    ListDhtValues,
     Login,
     PartnerAccount,
     PartnerDrop,
@@ -193,6 +194,7 @@ COMMAND_POLICY: dict[type[Command], frozenset[Role]] = {
     GetEntangled: _IN_TLS,
     StoreEntangled: _IN_TLS,
     GetDhtValue: _IN_TLS,
+    ListDhtValues: _IN_TLS,
     StoreDhtValue: _IN_TLS,
     GetServer: _IN_TLS,
     StoreServer: _IN_TLS,
@@ -217,5 +219,14 @@ COMMAND_POLICY: dict[type[Command], frozenset[Role]] = {
 
 # Commands that strangers may repeat only so often.
 RATE_LIMITED: frozenset[type[Command]] = frozenset(
-    {SelfTest, DnsTxt, GetEntangled, StoreEntangled, GetDhtValue, StoreDhtValue, AskVerdict}
+    {
+        SelfTest,
+        DnsTxt,
+        GetEntangled,
+        StoreEntangled,
+        GetDhtValue,
+        ListDhtValues,
+        StoreDhtValue,
+        AskVerdict,
+    }
 )

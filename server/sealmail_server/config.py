@@ -174,6 +174,12 @@ class Config:
     dht_network: str = _setting(
         "sealmail-dht-1", "Servers with another name here are another network.", rules.path
     )
+    entangled_peers: tuple[str, ...] = _setting(
+        (),
+        "Servers, HOST:PORT, that are asked for what the DHT does not have, and posted to:\n"
+        "originals, which have a network of their own, or others of our kind.",
+        rules.servers,
+    )
     dht_bytes: int = _setting(
         256 * 1024**2,
         "Room for what the DHT has this server keep; one source has a sixteenth of it.",
@@ -303,6 +309,8 @@ class Config:
             raise BadConfig("direct_tls_listen: a covert server listens on no port of its own")
         if self.covert and self.dht:
             raise BadConfig("dht: datagrams would show where a covert server is")
+        if self.entangled_peers and not self.dht:
+            raise BadConfig("entangled_peers: needs dht = true")
         try:
             self.proxy_policy  # noqa: B018 - it checks itself
         except ValueError as error:

@@ -19,6 +19,7 @@ from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard, ClockState
 from sealmail_server.config import STORE_NAME, Config
 from sealmail_server.dht.node_key import NodeKey, remembered_key
+from sealmail_server.dht.peers import ASK_SECONDS
 from sealmail_server.dht.service import DhtService
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
@@ -236,6 +237,12 @@ class Server:
             intake.remember_refusal,
             tuple(map(ServerAddress.parse, config.dht_bootstrap)),
             self._guard.may_delete,
+            tuple(map(ServerAddress.parse, config.entangled_peers)),
+            replace(
+                self._dialing,
+                allow_private_targets=config.allow_private_targets,
+                answer_deadline=ASK_SECONDS,
+            ),
         )
 
     def _own_servers(self) -> frozenset[ServerAddress]:

@@ -343,6 +343,10 @@ class Session:
     async def _get_dht_value(self, command: commands.GetDhtValue) -> None:
         await self._send_answer(await self._dht.value(command.key, command.digest))
 
+    async def _list_dht_values(self, command: commands.ListDhtValues) -> None:
+        lines = await self._dht.listing(command.key)
+        await self._answer(Listing(lines) if lines else Word.NOT_FOUND)
+
     async def _send_answer(self, answer: bytes | None) -> None:
         if answer is None:
             await self._answer(Word.NOT_FOUND)
@@ -422,6 +426,7 @@ DHT_HANDLERS: dict[type[Command], Handler] = {
     commands.GetEntangled: Session._get_entangled,
     commands.StoreEntangled: Session._store_entangled,
     commands.GetDhtValue: Session._get_dht_value,
+    commands.ListDhtValues: Session._list_dht_values,
     commands.StoreDhtValue: Session._store_dht_value,
 }
 

@@ -28,6 +28,7 @@ before anonymous user administrator replication: StartTls Quit Ping Capabilities
 anonymous: Login
 anonymous user administrator replication: SelfTest DnsTxt GetEntangled StoreEntangled GetServer
 anonymous user administrator replication: StoreServer AskVerdict GetDhtValue StoreDhtValue
+anonymous user administrator replication: ListDhtValues
 user: StoreProxy GetProxy AskQueue Drop
 replication: Replicate RepLogin PartnerDrop PartnerAccount PartnerQueued PartnerList PartnerPair
 replication: PartnerSync

@@ -115,10 +115,12 @@ def acknowledgment(
     return acknowledgment_key(secret), serialise_block(make_acknowledgment(date, stamp, secret))
 
 
-def mail(number: int, recipient: KeyId, date: datetime) -> tuple[BlockKey, bytes]:
+def mail(
+    number: int, recipient: KeyId, date: datetime, price: Difficulty = DHT_PRICE
+) -> tuple[BlockKey, bytes]:
     """Return the key and the body of a message-announcement."""
     named = BlockKey(number.to_bytes(20))
-    stamp = mint(message_challenge(recipient, named, date, (named,)), DHT_PRICE)
+    stamp = mint(message_challenge(recipient, named, date, (named,)), price)
     block = make_announcement(date, stamp, recipient, "0", (named,), named)
     assert isinstance(block, MessageAnnouncement)
     return block.own_key, serialise_block(block)

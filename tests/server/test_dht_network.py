@@ -267,7 +267,7 @@ def test_a_source_that_asks_too_much_is_not_answered(tmp_path: Path) -> None:
     async def scenario(net: Network) -> None:
         limited = replace(SETTINGS, requests_per_second=2, burst_seconds=5)
         node = await net.add(settings=limited)
-        hostile = Hostile()
+        hostile = Hostile(patience=1.0)
         await hostile.endpoint.open("127.0.0.1", 0)
         asking = (hostile.endpoint.ask(net.place(node), Ask.PING) for _ in range(30))
         answers = await asyncio.gather(*asking)
@@ -306,9 +306,13 @@ def test_a_full_mailbox_keeps_the_best_stamps(tmp_path: Path, more: int) -> None
 class Hostile:
     """A stranger with a socket, who is no node."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = 10.0) -> None:
         self.endpoint = Endpoint(
-            NodeKey.make(), network_id(SETTINGS.network), self._nothing, Allowance(Rate(1, 1))
+            NodeKey.make(),
+            network_id(SETTINGS.network),
+            self._nothing,
+            Allowance(Rate(1, 1)),
+            timeout=patience,
         )
 
     async def token_of(self, place: Place, key: BlockKey) -> bytes:

@@ -14,8 +14,14 @@ from sealmail_protocol.block_codec import serialise_block
 from sealmail_protocol.blocks import AddressClaim, Block, BlockType, KeyAnnouncement
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey, address_key, announcement_key
-from sealmail_server.dht.node import merged
-from sealmail_server.dht.values import REVOCATION_AGE, Examiner, Value, read_value, value_of
+from sealmail_server.dht.values import (
+    REVOCATION_AGE,
+    Examiner,
+    Value,
+    merged,
+    read_value,
+    value_of,
+)
 from sealmail_verify import VerifierPool
 
 NOW = now()

@@ -68,6 +68,9 @@ def status(data: Path, as_json: bool) -> None:
         click.echo(f"dht          {dht['neighbours']} neighbours, seen at {dht['seen_at']}")
         click.echo(f"dht          {dht['values']} values, {dht['bytes']} bytes")
         click.echo(f"dht          {dht['not_spread']} keys that others do not keep yet")
+        for peer in dht["peers"]:
+            state = f"away: {peer['reason']}" if peer["reason"] else "well"
+            click.echo(f"dht          peer {peer['peer']} {state}, {peer['waiting']} waiting")
     for kind, count in found["blocks"].items():
         click.echo(f"blocks       {count['entries']} {kind}, {count['bytes']} bytes")
 
@@ -133,12 +136,23 @@ def _dht_findings(dht: dict[str, Any] | None) -> list[Finding]:
     """Judge the part in the DHT: whom we know, and whether others come to us."""
     if dht is None:
         return []
+    return [
+        _neighbours_finding(dht),
+        *(
+            Finding("dht", False, f"peer {peer['peer']}: {peer['reason']}")
+            for peer in dht["peers"]
+            if peer["reason"]
+        ),
+    ]
+
+
+def _neighbours_finding(dht: dict[str, Any]) -> Finding:
     if not dht["neighbours"]:
-        return [Finding("dht", False, "no neighbour answers: see dht_bootstrap in config.toml")]
+        return Finding("dht", False, "no neighbour answers: see dht_bootstrap in config.toml")
     seen = f"{dht['neighbours']} neighbours see this server at {dht['seen_at']}"
     if not dht["asked_by_others"]:
-        return [Finding("dht", True, f"{seen}; nobody new has come to it from outside yet")]
-    return [Finding("dht", True, f"{seen}, and others come to it")]
+        return Finding("dht", True, f"{seen}; nobody new has come to it from outside yet")
+    return Finding("dht", True, f"{seen}, and others come to it")
 
 
 def _partner_lines(partner: dict[str, Any] | None) -> list[str]:

@@ -12,7 +12,7 @@ from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_block
 from sealmail_protocol.blocks import DataBlock
-from sealmail_protocol.commands import GetDhtValue, StoreDhtValue
+from sealmail_protocol.commands import GetDhtValue, StoreDhtValue, StoreEntangled
 from sealmail_protocol.fields import SIGNED_BEGIN
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Word
@@ -39,7 +39,7 @@ class Carrier:
         taken = 0
         async with self._connected(place) as remote:
             for body in bodies:
-                taken += await _push(remote, key, body) is Word.DONE
+                taken += await give(remote, StoreDhtValue(key), body) is Word.DONE
         return taken
 
     @asynccontextmanager
@@ -50,8 +50,8 @@ class Carrier:
             yield remote
 
 
-async def _push(remote: RemoteServer, key: BlockKey, body: bytes) -> Word:
-    command = StoreDhtValue(key)
+async def give(remote: RemoteServer, command: StoreDhtValue | StoreEntangled, body: bytes) -> Word:
+    """Hand a value, or a block, to a server that is connected, and return what it answers."""
     if not body.startswith(SIGNED_BEGIN.encode()):
         block = parse_block(body)
         if isinstance(block, DataBlock):

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sealmail_protocol.block_codec import parse_text_block
@@ -14,13 +15,16 @@ from sealmail_protocol.keys import BlockKey, announcement_key
 from sealmail_protocol.policy import BLOCK_POLICY, HARD_TEXT_BODY
 from sealmail_protocol.replies import Accepted, Verdict, worst
 from sealmail_server.dht.node import DhtNode
-from sealmail_server.dht.values import MAX_VALUE, Value, value_of
+from sealmail_server.dht.peers import EntangledPeers, is_mailbox
+from sealmail_server.dht.values import MAX_VALUE, Value, merged, value_of
 from sealmail_server.visitor import Visitor
 from sealmail_store import BlockData, BlockStore, StoredEntry
 from sealmail_store import Verdict as StoredVerdict
 from sealmail_verify import BrokeVerifier
 
 VERDICT_KEPT = timedelta(days=14)
+# The DHT has most of it; whoever asks waits a minute.
+_FIND_SECONDS = 55.0
 # Claims or mails in one body; a client posts one.
 _MOST_ENTRIES = 64
 
@@ -29,7 +33,10 @@ RememberRefusal = Callable[[bytes, InvalidBlock], Verdict]
 
 
 class EntangledDesk:
-    """Turns blocks into values of the DHT and back; ``posted`` is told of what users stored."""
+    """Turns blocks into values of the DHT and back; ``posted`` is told of what users stored.
+
+    ``peers`` are asked where the DHT has nothing.
+    """
 
     def __init__(
         self,
@@ -37,13 +44,15 @@ class EntangledDesk:
         store: BlockStore,
         clock: Callable[[], datetime],
         remember_refusal: RememberRefusal,
-        posted: Callable[[BlockKey], None],
+        posted: Callable[[BlockKey, bytes], None],
+        peers: EntangledPeers,
     ) -> None:
         self._node = node
         self._store = store
         self._clock = clock
         self._remember_refusal = remember_refusal
         self._posted = posted
+        self._peers = peers
 
     async def store_text(self, key: BlockKey, lines: Lines, visitor: Visitor) -> Verdict:
         """Keep what a user gives for the DHT, durable at return; spreading it comes after."""
@@ -102,9 +111,13 @@ class EntangledDesk:
             return None
         return row.body + (b"" if row.type == BlockType.DATA else b"EndBlock\r\n")
 
+    async def listing(self, key: BlockKey) -> tuple[str, ...]:
+        """Return the digests of the values that are kept here under ``key``."""
+        return tuple(row.digest.hex() for row in await self._node.holdings.under(key))
+
     async def find(self, key: BlockKey, since: datetime | None) -> bytes | None:
         """Return the answer to GET ENTANGLED; of mail only what is dated ``since`` or later."""
-        values = await self._node.find(key)
+        values = await self._find(key, since)
         if since is not None:
             values = tuple(
                 value
@@ -132,7 +145,7 @@ class EntangledDesk:
         verdict = Accepted()
         kept = StoredVerdict(value.digest, str(verdict), self._clock() + VERDICT_KEPT)
         await self._store.write(lambda view: view.put_verdict(kept))
-        self._posted(key)
+        self._posted(key, value.digest)
         return verdict
 
     async def _keep(self, key: BlockKey, body: bytes, source: str, digest: bytes) -> Verdict:
@@ -159,10 +172,21 @@ class EntangledDesk:
             found = parse_text_block(split_lines(stored.header))
             if isinstance(found, KeyAnnouncement):
                 return found
-        certificate = await self._node.find_certificate(block)
-        if certificate is None:
-            raise InvalidBlock(Refusal.KEY, "the key that signed the claim is nowhere found")
-        return certificate
+        for value in await self._find(key):
+            if isinstance(value.block, KeyAnnouncement) and not value.standing.revoked:
+                return value.block
+        raise InvalidBlock(Refusal.KEY, "the key that signed the claim is nowhere found")
+
+    async def _find(self, key: BlockKey, since: datetime | None = None) -> tuple[Value, ...]:
+        """Look in the DHT, and beyond it if it has nothing, or mail, of which nobody has all."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _FIND_SECONDS
+        values = await self._node.find(key)
+        if is_mailbox(values):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    values = merged((*values, *await self._peers.find(key, since)))
+        return values
 
 
 class ValueReceiver:

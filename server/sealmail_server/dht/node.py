@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from sealmail_net.errors import NetworkError
-from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
+from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.errors import InvalidBlock
-from sealmail_protocol.keys import BlockKey, announcement_key
+from sealmail_protocol.keys import BlockKey
 from sealmail_server.dht.carrier import Carrier
 from sealmail_server.dht.datagrams import (
     DIGEST_BYTES,
@@ -34,7 +34,7 @@ from sealmail_server.dht.lookup import Found
 from sealmail_server.dht.neighbourhood import DhtSettings, Neighbourhood
 from sealmail_server.dht.neighbours import distance, network_of
 from sealmail_server.dht.node_key import NodeKey
-from sealmail_server.dht.values import MAX_VALUE, Examiner, Value
+from sealmail_server.dht.values import MAX_VALUE, Examiner, Value, merged
 from sealmail_store import BlockStore, DhtRow, StoreError
 from sealmail_verify import BrokeVerifier, Undecided, VerifierPool
 
@@ -84,7 +84,7 @@ class DhtNode:
         self.settings = settings
         self.holdings = Holdings(store, key.id, clock, room)
         self.neighbourhood = Neighbourhood(key, settings, self._answer)
-        self._examiner = Examiner(verifier)
+        self.examiner = Examiner(verifier)
         self._clock = clock
         self._carrier = carrier
         self._dialling = asyncio.Semaphore(_DIALLED_AT_ONCE)
@@ -99,7 +99,7 @@ class DhtNode:
 
     async def take(self, key: BlockKey, body: bytes, source: str, *, ours: bool = False) -> Value:
         """Examine and keep a value; ``InvalidBlock``, ``NoRoom`` or ``Undecided`` if not."""
-        value = await self._examiner.examine(key, body, self._clock())
+        value = await self.examiner.examine(key, body, self._clock())
         await self.keep(value, source, ours=ours)
         return value
 
@@ -148,13 +148,6 @@ class DhtNode:
                 lists = await self._ask_holdings(key, found)
                 values += await self._fetch(key, lists, {value.digest for value in values})
         return merged(values)
-
-    async def find_certificate(self, claim: AddressClaim) -> KeyAnnouncement | None:
-        """Return the key-announcement that a claim can travel with."""
-        for value in await self.find(announcement_key(claim.key_id)):
-            if isinstance(value.block, KeyAnnouncement) and not value.standing.revoked:
-                return value.block
-        return None
 
     async def spread(self, key: BlockKey) -> Spread:
         """Have the values of ``key`` kept by the nodes nearest to it, and by us if we are one.
@@ -210,7 +203,7 @@ class DhtNode:
     async def _held_here(self, key: BlockKey) -> AsyncIterator[Value]:
         for row in await self.holdings.under(key):
             with suppress(InvalidBlock, Undecided, BrokeVerifier):
-                yield await self._examiner.examine(key, row.body, self._clock())
+                yield await self.examiner.examine(key, row.body, self._clock())
 
     async def _ask_holdings(self, key: BlockKey, found: Iterable[Found]) -> "_Lists":
         peers = [each.peer for each in found]
@@ -276,7 +269,7 @@ class DhtNode:
             if body in fetching.seen:
                 continue
             try:
-                value = await self._examiner.examine(key, body, self._clock())
+                value = await self.examiner.examine(key, body, self._clock())
             except InvalidBlock as error:
                 _log.info("%s gave no good value: %s", peer.place, error.reason)
                 fetching.liars.add(peer)
@@ -331,20 +324,6 @@ class _Fetching:
                     turns.setdefault(peer, []).append(digest)
                     break
         return turns
-
-
-def merged(values: Iterable[Value]) -> tuple[Value, ...]:
-    """Return what stays of values under one key, by type in the order of the table."""
-    kept: dict[tuple[BlockType, bytes], Value] = {}
-    for value in values:
-        place = value.type, value.identity
-        held = kept.get(place)
-        if held is None or value.displaces(held.standing):
-            kept[place] = value
-    order = tuple(BlockType)
-    return tuple(
-        sorted(kept.values(), key=lambda each: (order.index(each.type), each.date, each.digest))
-    )
 
 
 def _inline(body: bytes) -> bytes:

@@ -20,6 +20,7 @@ from sealmail_server.dht.desk import EntangledDesk, RememberRefusal
 from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
+from sealmail_server.dht.peers import EntangledPeers
 from sealmail_store import BlockStore, StoreError
 from sealmail_verify import VerifierPool
 
@@ -51,10 +52,12 @@ class DhtService:
         remember_refusal: RememberRefusal,
         bootstrap: tuple[ServerAddress, ...],
         may_delete: Callable[[], bool],
+        peers: EntangledPeers,
         rhythm: Rhythm,
     ) -> None:
         self.node = node
-        self.desk = EntangledDesk(node, store, clock, remember_refusal, self._posted)
+        self.desk = EntangledDesk(node, store, clock, remember_refusal, self._posted, peers)
+        self._peers = peers
         self._store = store
         self._bootstrap = bootstrap
         self._may_delete = may_delete
@@ -74,6 +77,8 @@ class DhtService:
         remember_refusal: RememberRefusal,
         bootstrap: tuple[ServerAddress, ...],
         may_delete: Callable[[], bool],
+        peers: tuple[ServerAddress, ...] = (),
+        peer_settings: DialSettings | None = None,
         rhythm: Rhythm | None = None,
     ) -> "DhtService":
         """Put the node of this server together."""
@@ -81,7 +86,10 @@ class DhtService:
             allow_private_targets=settings.allow_private, connect_deadline=5.0, answer_deadline=8.0
         )
         node = DhtNode(store, verifier, clock, key, settings, room, Carrier(dialing))
-        return cls(store, node, clock, remember_refusal, bootstrap, may_delete, rhythm or Rhythm())
+        beside = EntangledPeers(peers, peer_settings or dialing, node.examiner, clock)
+        return cls(
+            store, node, clock, remember_refusal, bootstrap, may_delete, beside, rhythm or Rhythm()
+        )
 
     async def open(self, host: str, port: int) -> None:
         """Open the port for datagrams: the one that TLS is on."""
@@ -93,12 +101,17 @@ class DhtService:
 
     async def run(self) -> None:
         """Take part until cancelled; at the end the neighbours are remembered."""
-        self._unspread.update(await self.node.holdings.unspread())
+        unspread = await self.node.holdings.unspread()
+        self._unspread.update(unspread)
+        for key in unspread:
+            rows = await self.node.holdings.under(key)
+            self._peers.post((key, row.digest) for row in rows if row.ours)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep_joined())
                 group.create_task(self._publish())
                 group.create_task(self._spread_all())
+                group.create_task(self._peers.run(self.node.value))
         finally:
             with suppress(StoreError):
                 await asyncio.shield(self._remember())
@@ -117,9 +130,11 @@ class DhtService:
             "values": count.entries,
             "bytes": count.bytes,
             "not_spread": len(self._unspread),
+            "peers": self._peers.status(),
         }
 
-    def _posted(self, key: BlockKey) -> None:
+    def _posted(self, key: BlockKey, digest: bytes) -> None:
+        self._peers.post([(key, digest)])
         self._unspread.add(key)
         self._woken.set()
 

@@ -4,6 +4,7 @@ A claim travels with the key-announcement that signed it, so that every node can
 without asking anybody. All other blocks stand alone.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -112,7 +113,7 @@ def read_value(key: BlockKey, body: bytes, now: datetime) -> Value:
     """Check all but signatures: form, size, key, date and stamp; raise ``InvalidBlock``."""
     if len(body) > MAX_VALUE:
         raise InvalidBlock(Refusal.SIZE, f"more than {MAX_VALUE} bytes")
-    block, certificate = _parse(body)
+    block, certificate = split_value(body)
     value = value_of(key, block, certificate)
     _check(value, key, now)
     if certificate is not None:
@@ -132,6 +133,20 @@ def value_of(key: BlockKey, block: Block, certificate: KeyAnnouncement | None = 
     date = block.header.date if isinstance(block, DataBlock) else block.date
     standing = Standing(date, block_digest(block), bits=stamp_bits(block))
     return Value(key, block, standing, entry_identity(block), body, certificate)
+
+
+def merged(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Return what stays of values under one key, by type in the order of the table."""
+    kept: dict[tuple[BlockType, bytes], Value] = {}
+    for value in values:
+        place = value.type, value.identity
+        held = kept.get(place)
+        if held is None or value.displaces(held.standing):
+            kept[place] = value
+    order = tuple(BlockType)
+    return tuple(
+        sorted(kept.values(), key=lambda each: (order.index(each.type), each.date, each.digest))
+    )
 
 
 def is_alive(kind: BlockType, standing: Standing, now: datetime) -> bool:
@@ -162,7 +177,8 @@ def _check(value: Value, key: BlockKey, now: datetime) -> None:
     check_age(value, now)
 
 
-def _parse(body: bytes) -> tuple[Block, KeyAnnouncement | None]:
+def split_value(body: bytes) -> tuple[Block, KeyAnnouncement | None]:
+    """Return the block of a value, and the key-announcement that it travels with, if any."""
     if not body.startswith(SIGNED_BEGIN.encode()):
         return parse_block(body), None
     first, *rest = body.split(f"\r\n{_SEPARATOR}\r\n".encode())
