@@ -263,13 +263,13 @@ class Addressing:
         there = held is not None and held.transport.entangled
         if not (desk.settings.dht or there or not desk.settings.has_account):
             return []
-        return [DhtSource(desk.servers.at_home, desk.verifier, desk.clock)]
+        return [DhtSource(desk.servers.in_dht, desk.verifier, desk.clock)]
 
     def _at(self, transport: Transport) -> KeySource:
         """Return who asks a group: we, or the home server if that is to deliver our mail too."""
         desk = self._desk
         if transport.entangled:
-            return DhtSource(desk.servers.at_home, desk.verifier, desk.clock)
+            return DhtSource(desk.servers.in_dht, desk.verifier, desk.clock)
         if desk.settings.send is Delivery.DIRECT or transport == desk.settings.transport:
             return ServerSource(transport, desk.servers.look_up, desk.verifier, desk.clock)
         return ProxiedSource(transport, desk.servers.at_home, desk.verifier, desk.clock)

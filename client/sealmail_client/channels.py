@@ -80,5 +80,5 @@ class Route:
 
 
 def route_to(transport: Transport, settings: Settings) -> Route:
-    """Return where blocks for a transport are left; the DHT is entered by one's own servers."""
-    return Route(channel_of(transport), transport.servers or settings.home_servers)
+    """Return where blocks for a transport are left; the DHT has doors of one's own."""
+    return Route(channel_of(transport), transport.servers or settings.dht_servers)

@@ -16,7 +16,13 @@ _SILENT = {name: re.compile(f"</{name}", re.IGNORECASE) for name in ("script", "
 _RULE = """<meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; \
 style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'">
-<meta name="referrer" content="no-referrer">"""
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="x-dns-prefetch-control" content="off">"""
+# What no such rule keeps from other places: a page that sends its reader on, a connection that is
+# made before anybody needs it, a page in the page that does either.
+_CALLING = re.compile(
+    r"<(?=(?:meta|link|base|i?frame|frameset|object|embed|portal)\b)", re.IGNORECASE
+)
 # No name we know is longer than this; an endless one is not read to its end.
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]{0,15})|<[!?]")
 
@@ -28,8 +34,12 @@ def text_of_html(html: str) -> str:
 
 
 def harmless_page(html: str) -> str:
-    """Return a page as it came, behind a rule by which browsers run and load nothing."""
-    return f"<!DOCTYPE html>\n{_RULE}\n{html}"
+    """Return a page behind a rule by which browsers run and load nothing.
+
+    It is as it came but for tags that the rule does not reach: they get a name that no browser
+    knows. A browser reads as a tag only what has its name right behind the bracket.
+    """
+    return f"<!DOCTYPE html>\n{_RULE}\n{_CALLING.sub('<x-', html)}"
 
 
 def _words(html: str) -> list[str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from sealmail_client.channels import BY_DHT
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.posting import Peer
@@ -143,9 +142,9 @@ class ProxiedSource:
 
 @dataclass(frozen=True, slots=True)
 class DhtSource:
-    """The DHT, asked through the own servers."""
+    """The DHT; ``in_dht`` is the way into it."""
 
-    at_home: Callable[[Callable[[Peer], Awaitable[Answer]]], Awaitable[Answer]]
+    in_dht: Callable[[Callable[[Peer], Awaitable[Answer]]], Awaitable[Answer]]
     verifier: Verifier
     clock: Callable[[], datetime]
 
@@ -158,20 +157,20 @@ class DhtSource:
         """Look up the claims, and the key of each."""
 
         async def errand(peer: Peer) -> Answer:
-            lookup = KeyLookup(peer.by(BY_DHT), self.verifier, self.clock())
+            lookup = KeyLookup(peer, self.verifier, self.clock())
             return Answer(await lookup.by_address(address), tuple(lookup.doubts))
 
-        return await self.at_home(errand)
+        return await self.in_dht(errand)
 
     async def by_key_id(self, key_id: KeyId) -> Answer:
         """Look up an announcement."""
 
         async def errand(peer: Peer) -> Answer:
-            lookup = KeyLookup(peer.by(BY_DHT), self.verifier, self.clock())
+            lookup = KeyLookup(peer, self.verifier, self.clock())
             found = await lookup.by_key_id(key_id)
             return Answer((found,) if found is not None else (), tuple(lookup.doubts))
 
-        return await self.at_home(errand)
+        return await self.in_dht(errand)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """Being found: the own key and claim are on every server of the user before they age."""
 
-from sealmail_client.channels import BY_DHT
 from sealmail_client.desk import Desk
 from sealmail_client.posting import Peer
 from sealmail_client.publishing import NotPublished
@@ -59,9 +58,7 @@ async def _post_further(desk: Desk) -> tuple[str, ...]:
             doubts.append(f"the {place} server: {error}")
     if desk.settings.dht and desk.settings.has_account and desk.own_blocks.unposted(Place.DHT):
         try:
-            await desk.servers.at_home(
-                lambda peer: desk.publisher.post(peer.by(BY_DHT), Place.DHT)
-            )
+            await desk.servers.in_dht(lambda peer: desk.publisher.post(peer, Place.DHT))
         except _NO_REASON_TO_STOP as error:
             doubts.append(f"the DHT: {error}")
     return tuple(doubts)

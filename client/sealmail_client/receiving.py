@@ -15,7 +15,7 @@ from sealmail_client.abreast import abreast
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
-from sealmail_client.channels import BY_DHT
+from sealmail_client.channels import route_to
 from sealmail_client.cutting import PIECE_SIZE, JoinedPieces, damaged
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
@@ -326,14 +326,15 @@ class Receiver:
 
     @asynccontextmanager
     async def _library(self, peer: Peer, transport: Transport) -> AsyncIterator[Library | None]:
-        if transport.entangled:
-            yield peer.by(BY_DHT)
-        elif peer.account:
+        route = route_to(transport, self._desk.settings)
+        if peer.server.address in route.servers:
+            yield peer.by(route.channel)
+        elif peer.account and not transport.entangled:
             by_home = ByHomeServer(peer, transport)
             yield by_home if by_home.serves else None
         else:
-            async with self._desk.servers.look_up(transport.servers) as theirs:
-                yield theirs
+            async with self._desk.servers.look_up(route.servers) as theirs:
+                yield theirs.by(route.channel)
 
     async def _learn(self, found: FoundKey | None) -> None:
         """Keep a key that was found, but for our own."""

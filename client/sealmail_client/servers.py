@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from sealmail_client.channels import channel_of
+from sealmail_client.channels import BY_DHT
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.kept_links import KeptLinks
@@ -93,13 +93,21 @@ class Servers:
         async with self.home() as peer:
             return await errand(peer)
 
+    async def in_dht(self, errand: Callable[[Peer], Awaitable[T]]) -> T:
+        """Carry out ``errand`` in the DHT, by a door of the user's, else by his home server."""
+        settings = self._settings
+        if settings.has_account and settings.doors:
+            async with self.look_up(settings.doors) as peer:
+                return await errand(peer.by(BY_DHT))
+        return await self.at_home(lambda peer: errand(peer.by(BY_DHT)))
+
     @asynccontextmanager
     async def at(self, place: Place) -> AsyncIterator[Peer]:
         """Connect to a server where we have an account, as ``home`` does."""
         transport = self._settings.places[place]
         if transport.entangled:
             async with await self._dial(self._settings.doors, strict_pin=True) as server:
-                yield self._meet(server).by(channel_of(transport))
+                yield self._meet(server).by(BY_DHT)
             return
         userid, auth_key = self._settings.key_id.hex, self._auth_keys[place].text
 
@@ -178,7 +186,7 @@ class Servers:
         self, servers: Sequence[ServerAddress], *, strict_pin: bool, greet: Greet | None = None
     ) -> RemoteServer:
         """Reach one of a group, and ask it what it can do; ``greet`` is said to it first."""
-        alone = len(servers) == 1 or tuple(servers) == self._settings.doors
+        alone = len(servers) == 1 or set(servers) <= set(self._settings.doors)
         seconds = _ANSWER_SECONDS if alone else _ANSWER_SECONDS_OF_ONE
         settings = replace(self._dialing, answer_deadline=seconds)
 

@@ -87,7 +87,7 @@ class Settings:
     send: Delivery = Delivery.DIRECT
     acknowledge: Delivery = Delivery.PROXY  # where the home server does that
     dht: bool = False  # key and claim are published there, and those of others sought
-    doors: tuple[ServerAddress, ...] = ()  # to the DHT, for one who lives there alone
+    doors: tuple[ServerAddress, ...] = ()  # by which the DHT is reached; none: the home servers
 
     def __post_init__(self) -> None:
         if not self.name.strip() or not is_line(self.name) or set(self.name) & set("<>"):
@@ -97,11 +97,8 @@ class Settings:
         for transport in (self.old_transport, self.pub_transport):
             if transport is not None and transport.entangled:
                 raise ValueError("a server is needed: server=host:port")
-        if self.transport.entangled != bool(self.doors):
-            raise ValueError(
-                "either a home server is needed, transport = server=host:port, or the transport "
-                "entangled and doors to it"
-            )
+        if self.transport.entangled and not self.doors:
+            raise ValueError("a server is needed: server=host:port, or doors to the DHT")
         if self.transport.entangled and self.send is Delivery.PROXY:
             raise ValueError("send = proxy needs a home server")
         if self.throttle_kib and self.throttle_kib < MIN_KIB:
@@ -118,6 +115,11 @@ class Settings:
     def home_servers(self) -> tuple[ServerAddress, ...]:
         """Return the servers that are asked first: of the home group, or doors to the DHT."""
         return self.transport.servers or self.doors
+
+    @property
+    def dht_servers(self) -> tuple[ServerAddress, ...]:
+        """Return the servers by which the DHT is reached."""
+        return self.doors or self.transport.servers
 
     @property
     def has_account(self) -> bool:

@@ -4,9 +4,6 @@ import hashlib
 import ssl
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 # For TLS 1.2: a stolen server key must not open recorded traffic, so ephemeral keys only.
 # (TLS 1.3 has no others.) An original server uses ECDHE-RSA-AES256-GCM-SHA384.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -34,6 +31,10 @@ def client_context() -> ssl.SSLContext:
 
 def public_key_pin(der_certificate: bytes) -> bytes:
     """Return the SHA-256 of the certificate's SubjectPublicKeyInfo; ``ValueError`` if bad."""
+    # Loading it takes longer than a command that connects to nobody.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     public_key = x509.load_der_x509_certificate(der_certificate).public_key()
     info = public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return hashlib.sha256(info).digest()

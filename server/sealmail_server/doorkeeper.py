@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import resource
+from collections import Counter
 from contextlib import suppress
 
 from sealmail_net.link import PeerLink
@@ -19,6 +20,8 @@ _log = logging.getLogger(__name__)
 _OTHER_FILES = 200
 # Whoever is shown out may be in the middle of what must come to its end.
 _LEAVING_SECONDS = 2.0
+# Several clients of one user, each with what it does at a time.
+_OF_ONE_USER = 8
 # A connection that stores data has its socket and the file it fills.
 _FILES_OF_ONE = 2
 
@@ -53,7 +56,7 @@ class Doorkeeper:
     """Lets connections in up to a number, in all and from each source.
 
     At a shared door there is no telling who takes all places. When they are taken, the stranger
-    who has been inside longest makes room: whoever logs in keeps his.
+    who has been inside longest makes room; if all have logged in, the user who has most of them.
     """
 
     def __init__(
@@ -112,19 +115,26 @@ class Doorkeeper:
         return self._presence.enter(source)
 
     async def _finds_a_place(self, source: str) -> bool:
-        """Show out the stranger who came first, at a shared door; tell whether that made room."""
+        """Show somebody out, at a shared door; tell whether that made room."""
         if self._source is None or self._services.guard.state() is not ClockState.RIGHT:
             return False
-        strangers = (each for each in self._inside if each.visitor.account is None)
-        first = next(strangers, None)
-        if first is None:
+        going = self._who_goes()
+        if going is None:
             return False
-        left = self._inside.pop(first)
-        first.cut_off()
+        left = self._inside.pop(going)
+        going.cut_off()
         with suppress(TimeoutError):
             async with asyncio.timeout(_LEAVING_SECONDS):
                 await left.wait()
         return self._presence.enter(source)
+
+    def _who_goes(self) -> Session | None:
+        """Return the stranger who came first, else the first connection of who has too many."""
+        held = Counter(each.visitor.source for each in self._inside)
+        greedy = {source for source, count in held.most_common(1) if count > _OF_ONE_USER}
+        strangers = (each for each in self._inside if each.visitor.account is None)
+        others = (each for each in self._inside if each.visitor.source in greedy)
+        return next(strangers, None) or next(others, None)
 
     async def _serve(self, session: Session) -> None:
         self._sessions.add(session)

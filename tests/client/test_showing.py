@@ -27,7 +27,7 @@ def test_html_is_shown_as_its_words(html: str, text: str) -> None:
 
 
 def test_a_page_for_a_browser_begins_with_the_rule_that_nothing_runs_or_loads() -> None:
-    """Whatever the sender wrote stands behind it, unchanged."""
+    """What the sender wrote stands behind it."""
     html = "<html><head><script src='https://x.example'></script></head></html>"
     head, rule, rest = harmless_page(html).partition(
         "default-src 'none'; img-src data:; style-src"
@@ -36,6 +36,23 @@ def test_a_page_for_a_browser_begins_with_the_rule_that_nothing_runs_or_loads() 
     assert head.startswith("<!DOCTYPE html>")
     assert rest.endswith(html)
     assert text_of_html(harmless_page("<p>words")) == "words"
+
+
+@pytest.mark.parametrize(
+    ("html", "shown"),
+    [
+        ("<meta http-equiv=refresh content=0>", "<x-meta http-equiv=refresh content=0>"),
+        ("<LINK/rel=preconnect href=x>", "<x-LINK/rel=preconnect href=x>"),
+        ("<iframe srcdoc='&lt;meta'></iframe>", "<x-iframe srcdoc='&lt;meta'></iframe>"),
+        ("<base\fhref=x><object><embed>", "<x-base\fhref=x><x-object><x-embed>"),
+        ("<p>1 < link, <lin k> <metal>", "<p>1 < link, <lin k> <metal>"),
+    ],
+)
+def test_tags_that_call_elsewhere_in_spite_of_the_rule_are_none_any_more(
+    html: str, shown: str
+) -> None:
+    """A reader is not sent on, and nobody is told that he reads; other tags stay."""
+    assert harmless_page(html).endswith(f"\n{shown}")
 
 
 @pytest.mark.timeout(30)

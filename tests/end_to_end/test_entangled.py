@@ -1,5 +1,6 @@
 """Mail over the DHT, by the installed programs: two who live there alone, and one with a home."""
 
+import asyncio
 import os
 import pty
 import sqlite3
@@ -8,11 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.end_to_end.programs import PRICE, SECONDS, Server, User
 
+from sealmail_client.addressing import Addressing
+from sealmail_client.desk import open_desk, utc_now
 from sealmail_client.profile import Home
 
 
@@ -178,9 +182,7 @@ def test_what_needs_a_home_server_is_refused_with_the_reason(town: Town, place: 
         ("identity", "set", "--server", door),
     ):
         assert ada.tries(*words).exit_code == 2
-    refused = cat.tries("identity", "set", "--entangled", door)
-    assert refused.exit_code == 2
-    assert "you have a home" in refused.complaint
+    assert ada.tries("identity", "set", "--no-entangled").exit_code == 2
     dan = User("Dan", "dan@d.example", place / "dan", town.servers[0])
     for more in (("--server", door), ("--auth-key", "0" * 20), ("--no-dht",)):
         words = ("--name", "Dan", "--address", dan.address, "--entangled", door, *more)
@@ -224,3 +226,53 @@ def test_one_at_a_terminal_is_asked_about_the_dht(town: Town, place: Path, answe
     assert process.returncode == 0
     assert b"in the DHT too?" in told
     assert Home(fay.home).load().dht is (answer == "y")
+
+
+def test_a_rival_claim_stops_no_mail_to_one_who_is_known(town: Town, place: Path) -> None:
+    """Anybody can claim an address there: a newcomer must choose, a correspondent need not.
+
+    Also when the key that is known is due to be renewed, which is asked for by its id.
+    """
+    ada = town.ada
+    ivy = User.settle_in_dht(place, "Ivy", "ivy@i.example", town.servers[0])
+    writes(ada, ivy, "before the rival")
+    rival = User.settle_in_dht(place, "Rival", ivy.address, town.servers[2])
+    gus = User.settle_in_dht(place, "Gus", "gus@g.example", town.servers[1])
+
+    def found() -> set[str]:
+        return {row["key_id"] for row in gus.does("key", "find", ivy.address, "--json").value}
+
+    deadline = time.monotonic() + SECONDS
+    while found() != {ivy.key_id.hex, rival.key_id.hex}:
+        assert time.monotonic() < deadline
+    assert gus.tries("send", "--to", ivy.address, "--message", "x").exit_code == 22
+    later = utc_now() + timedelta(days=8)
+    with open_desk(Home(ada.home), alone=True, clock=lambda: later) as desk:
+        assert asyncio.run(Addressing(desk).addressee(ivy.address)).key_id == ivy.key_id
+        (known,) = desk.correspondents.known(ivy.address)
+        assert known.seen_at == "entangled"
+
+
+def test_one_whose_home_server_is_outside_the_dht_names_a_door(
+    town: Town, servers: tuple[Server, Server], place: Path
+) -> None:
+    """Before that his mail waits with the reason, and after that all goes both ways."""
+    ada, door = town.ada, str(town.servers[0].address)
+    hal = User.settle(place, "Hal", "hal@h.example", servers[0])
+    first = writes(ada, hal, "to the outside", "--server", str(servers[0].address))
+    brings(hal, "to the outside")
+    (mail,) = hal.does("list", "--json").value
+    refused = hal.tries("reply", str(mail["number"]), "--message", "x")
+    assert refused.exit_code == 4
+    (row,) = hal.does("outbox", "--json").value
+    assert "takes no part in the DHT" in row["recipients"][0]["reason"]
+    hal.does("identity", "set", "--entangled", door, "--dht")
+    hal.does("outbox", "--retry")
+    hal.does("fetch")
+    brings(ada, "Re: to the outside")
+    ada.outcome(first, "acknowledged")
+    hal.outcome(row["number"], "acknowledged")
+    number = writes(hal, town.ben, "by a door")
+    brings(town.ben, "by a door")
+    hal.outcome(number, "acknowledged")
+    assert hal.does("identity", "set", "--no-entangled").exit_code == 0

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import ssl
 import subprocess
+import sys
 import warnings
 
 import pytest
@@ -109,3 +110,12 @@ def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> tuple[str | No
     cipher = ours.cipher()
     assert cipher is not None
     return ours.version(), cipher[0]
+
+
+def test_who_connects_to_nobody_loads_no_certificate_code() -> None:
+    """Reading certificates takes a fifth of the start of a program; only a pin needs it."""
+    script = "import sys, sealmail_net.dialing; print('cryptography' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "False\n"

@@ -1,11 +1,15 @@
 """Weighing stamps: whole, in pieces, and against a demand."""
 
 import hashlib
+import threading
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sealmail_pow import Difficulty, Stamp, StampCheck, level, mint, verify
+from sealmail_pow.check import WEIGHINGS
 
 stamps = (
     st.lists(st.text("0123456789abcdef", min_size=1, max_size=64), min_size=2, unique=True)
@@ -24,6 +28,52 @@ def test_bytes_in_pieces_weigh_like_the_whole(
     for chunk in chunks:
         check.update(buffer(chunk))
     assert check.bits() == level(b"".join(chunks), stamp)
+
+
+@pytest.mark.parametrize("way", WEIGHINGS)
+@settings(deadline=None)
+@given(stamps, st.lists(st.integers(0, 700), max_size=12), st.randoms(use_true_random=False))
+def test_every_way_of_weighing_gives_the_bits_of_the_digests(
+    way: str, stamp: Stamp, sizes: list[int], random: Random
+) -> None:
+    """Side by side or in turn, at whatever places blocks of 64 bytes begin and end."""
+    weighing = WEIGHINGS[way](stamp.nonces)
+    data = b""
+    for size in sizes:
+        chunk = random.randbytes(size)
+        weighing.update(chunk)
+        data += chunk
+    first, *others = (
+        int.from_bytes(hashlib.sha256(nonce.encode() + data).digest(), "big")
+        for nonce in stamp.nonces
+    )
+    assert weighing.bits() == min(256 - (first ^ other).bit_length() for other in others)
+
+
+@pytest.mark.skipif("shani" not in WEIGHINGS, reason="needs SHA instructions")
+@pytest.mark.parametrize(
+    "nonces", [("1",), ["1", "2"], ("1", 2), ("1", "\u00e9"), ("1", "2" * 65), ("1",) * 17]
+)
+def test_a_weighing_takes_nothing_but_the_nonces_of_a_stamp(nonces: tuple[str, ...]) -> None:
+    """What could reach beyond the memory of a weighing begins none."""
+    with pytest.raises(ValueError, match="nonce"):
+        WEIGHINGS["shani"](nonces)
+
+
+@pytest.mark.skipif("shani" not in WEIGHINGS, reason="needs SHA instructions")
+def test_a_second_thread_is_turned_away_from_a_weighing() -> None:
+    """Bytes are hashed without the interpreter's lock: nobody looks at half a block."""
+    weighing = WEIGHINGS["shani"](("2a", "3b"))
+    thread = threading.Thread(target=weighing.update, args=(bytes(64 * 1024 * 1024),))
+    thread.start()
+    turned_away = 0
+    while thread.is_alive():
+        try:
+            weighing.bits()
+        except ValueError:
+            turned_away += 1
+    assert turned_away
+    assert weighing.bits() == level(bytes(64 * 1024 * 1024), Stamp(("2a", "3b")))
 
 
 @settings(deadline=None)

@@ -280,6 +280,26 @@ def test_strangers_who_take_all_hidden_places_make_room(directory: Path) -> None
     asyncio.run(scene())
 
 
+def test_a_user_who_takes_all_hidden_places_makes_room(directory: Path) -> None:
+    """His first connection goes, and nobody's who has few."""
+
+    async def scene() -> None:
+        clock, key_ids = TurnedClock(datetime.now(UTC)), [KeyId(b"u" * 20), KeyId(b"v" * 20)]
+        async with serving(directory, clock, **HIDDEN, max_hidden_connections=10) as server:
+            modest, *greedy = [await by_forwarder(server) for _ in range(10)]
+            for key_id, inside in zip(key_ids, ([modest], greedy), strict=True):
+                await open_account(server, key_id)
+                for remote in inside:
+                    assert await remote.login(key_id.hex, key_id.hex)
+            newcomer = await by_forwarder(server)
+            for remote in (newcomer, modest, *greedy[1:]):
+                assert await remote.ping("here") == "here"
+            with pytest.raises(NetworkError):
+                await greedy[0].ping()
+
+    asyncio.run(scene())
+
+
 async def drip(remote: RemoteServer) -> None:
     """Store a block as slowly as nobody wants it."""
 

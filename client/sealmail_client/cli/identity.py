@@ -129,7 +129,10 @@ def remove(context: click.Context, address: str) -> None:
     type=SERVER,
     multiple=True,
     metavar="HOST:PORT",
-    help="The servers by which you reach the DHT, all of them, if you live there.",
+    help="The servers by which you reach the DHT, all of them.",
+)
+@click.option(
+    "--no-entangled", is_flag=True, help="Reach the DHT by your home server, as at first."
 )
 @click.option(
     "--old-server",
@@ -200,6 +203,7 @@ def set_terms(
     mailboxes: int | None,
     servers: tuple[ServerAddress, ...],
     doors: tuple[ServerAddress, ...],
+    no_entangled: bool,
     old_server: ServerAddress | None,
     old_auth_key: AuthKey | None,
     no_old_server: bool,
@@ -230,8 +234,8 @@ def set_terms(
             settings = replace(settings, mailboxes=numbered_mailboxes(mailboxes))
         if servers:
             settings = replace(settings, transport=_group(settings.transport, servers))
-        if doors and settings.has_account:
-            raise click.UsageError("--entangled is for one who lives in the DHT: you have a home")
+        if no_entangled and (doors or not settings.has_account):
+            raise click.UsageError("--no-entangled is for one who has a home server instead")
         if servers and not settings.has_account:
             raise click.UsageError("you live in the DHT: `sealmail identity create` makes a home")
         old = _further(desk, Place.OLD, old_server, old_auth_key, no_old_server)
@@ -242,7 +246,7 @@ def set_terms(
         habits = {
             "throttle_kib": throttle,
             "delay_minutes": delay,
-            "doors": tuple(dict.fromkeys(doors)) or None,
+            "doors": () if no_entangled else tuple(dict.fromkeys(doors)) or None,
             "pad_sizes": pad,
             "send": None if send is None else Delivery(send),
             "acknowledge": None if acknowledge is None else Delivery(acknowledge),

@@ -147,8 +147,7 @@ class Answers:
         if self.dht is not None:
             return self.dht
         return sys.stdin.isatty() and click.confirm(
-            "Publish your key and address in the DHT too? Anybody can look there, and your home "
-            "server must take part",
+            "Publish your key and address in the DHT too? Anybody can look there",
             default=False,
         )
 
@@ -160,7 +159,7 @@ class Answers:
                 raise click.UsageError(
                     "--entangled is a home without a server and an account, in the DHT anyway"
                 )
-            return Doors(self.doors)
+            return Doors(tuple(dict.fromkeys(self.doors)))
         if invitation is not None:
             if self.servers or self.auth_key:
                 raise click.UsageError("an invitation names server and auth key itself")

@@ -8,6 +8,7 @@
 #include "kernels.h"
 #include "search.h"
 #include "verify.h"
+#include "weighing.h"
 
 enum {
     MOST_BITS = 256,
@@ -15,6 +16,8 @@ enum {
     MOST_STAMP_NONCE = 64,
     /* Hashing more bytes than this for one stamp is worth letting other threads run. */
     LONG_DATA = 64 * 1024,
+    /* A piece of a stream is worth it sooner: it is long as a whole. */
+    WORTH_THE_LOCK = 2 * 1024,
 };
 
 /* What a search needs to talk to the caller while the lock is released. */
@@ -239,6 +242,87 @@ failed:
     return NULL;
 }
 
+/* A stamp that is weighed while its bytes come; by one thread at a time. */
+struct py_weighing {
+    PyObject_HEAD
+    bool busy;
+    struct weighing weighing;
+};
+
+static PyObject *new_weighing(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *tuple;
+    struct text nonces[MOST_NONCES];
+    size_t count;
+    if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
+        check(false, "a weighing is made of nonces alone");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "O:Weighing", &tuple) || !read_nonces(tuple, nonces, &count))
+        return NULL;
+    struct py_weighing *self = (struct py_weighing *)type->tp_alloc(type, 0);
+    if (self != NULL)
+        begin_weighing(&self->weighing, nonces, count);
+    return (PyObject *)self;
+}
+
+static void free_weighing(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *update_weighing(PyObject *object, PyObject *data)
+{
+    struct py_weighing *self = (struct py_weighing *)object;
+    Py_buffer view;
+    if (!check(!self->busy, "another thread weighs at this moment") ||
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    struct text bytes = {view.buf, (size_t)view.len};
+    if (view.len > WORTH_THE_LOCK) {
+        self->busy = true;
+        Py_BEGIN_ALLOW_THREADS
+        weigh(&self->weighing, bytes);
+        Py_END_ALLOW_THREADS
+        self->busy = false;
+    } else {
+        weigh(&self->weighing, bytes);
+    }
+    PyBuffer_Release(&view);
+    Py_RETURN_NONE;
+}
+
+static PyObject *bits_of_weighing(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    struct py_weighing *self = (struct py_weighing *)object;
+    if (!check(!self->busy, "another thread weighs at this moment"))
+        return NULL;
+    return PyLong_FromUnsignedLong(weighed_bits(&self->weighing));
+}
+
+static PyMethodDef weighing_methods[] = {
+    {"update", update_weighing, METH_O, NULL},
+    {"bits", bits_of_weighing, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot weighing_slots[] = {
+    {Py_tp_new, new_weighing},
+    {Py_tp_dealloc, free_weighing},
+    {Py_tp_methods, weighing_methods},
+    {0, NULL},
+};
+
+static PyType_Spec weighing_spec = {
+    .name = "sealmail_pow._native.Weighing",
+    .basicsize = sizeof(struct py_weighing),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = weighing_slots,
+};
+
 static PyObject *kernels(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -319,12 +403,30 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static int add_types(PyObject *module)
+{
+    if (kernel_named("shani") == NULL)
+        return 0;
+    PyObject *weighing = PyType_FromModuleAndSpec(module, &weighing_spec, NULL);
+    if (weighing == NULL)
+        return -1;
+    int failed = PyModule_AddType(module, (PyTypeObject *)weighing);
+    Py_DECREF(weighing);
+    return failed;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, add_types},
+    {0, NULL},
+};
+
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_native",
     .m_doc = "The proof of work in C; sealmail_pow is the way to it.",
     .m_size = 0,
     .m_methods = methods,
+    .m_slots = slots,
 };
 
 PyMODINIT_FUNC PyInit__native(void)

@@ -13,12 +13,14 @@ static size_t blocks_of(size_t length)
     return (length + LONGEST_PADDING + BLOCK_BYTES - 1) / BLOCK_BYTES;
 }
 
-static void end_message(uint8_t *to, size_t used, size_t padded, uint64_t length)
+size_t end_message(uint8_t *to, size_t used, uint64_t length)
 {
+    size_t blocks = blocks_of(used), padded = blocks * BLOCK_BYTES;
     memset(to + used, 0, padded - used);
     to[used] = 0x80;
     write_word(to + padded - 8, (uint32_t)(length * 8 >> 32));
     write_word(to + padded - 4, (uint32_t)(length * 8));
+    return blocks;
 }
 
 /* Write a short message as SHA-256 takes it. */
@@ -28,7 +30,7 @@ static void join(uint8_t *to, struct text nonce, struct text data)
     memcpy(to, nonce.bytes, nonce.length);
     if (data.length > 0)
         memcpy(to + nonce.length, data.bytes, data.length);
-    end_message(to, length, blocks_of(length) * BLOCK_BYTES, length);
+    end_message(to, length, length);
 }
 
 /* Hash a message where it lies; only its beginning and its end are copied. */
@@ -45,9 +47,7 @@ static void hash_in_place(uint32_t state[STATE_WORDS], struct text nonce, struct
     size_t whole = data.length / BLOCK_BYTES, left = data.length % BLOCK_BYTES;
     compress(state, data.bytes, whole);
     memcpy(block, data.bytes + whole * BLOCK_BYTES, left);
-    size_t last_blocks = blocks_of(left);
-    end_message(block, left, last_blocks * BLOCK_BYTES, length);
-    compress(state, block, last_blocks);
+    compress(state, block, end_message(block, left, length));
 }
 
 static void hash_pair(uint32_t states[2][STATE_WORDS], const struct text nonces[2],
@@ -78,7 +78,7 @@ static unsigned leading_zeros(uint32_t word)
     return word == 0 ? 32 : (unsigned)__builtin_clz(word);
 }
 
-static unsigned common_bits(const uint32_t *one, const uint32_t *other)
+unsigned common_bits(const uint32_t *one, const uint32_t *other)
 {
     unsigned bits = 0;
     for (int word = 0; word < STATE_WORDS; word++) {

@@ -12,4 +12,10 @@ struct text {
 /* How many leading bits all digests of nonce + data share; `count` is at least two. */
 unsigned shared_bits(const struct text *nonces, size_t count, struct text data);
 
+/* Pad what is used of the last one or two blocks of a message so long; return how many they are. */
+size_t end_message(uint8_t *to, size_t used, uint64_t length);
+
+/* How many leading bits two digests share. */
+unsigned common_bits(const uint32_t *one, const uint32_t *other);
+
 #endif
