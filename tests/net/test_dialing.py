@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import random
 import socket
+from typing import Any
 
 import pytest
 from tests.net.conftest import Identity
@@ -47,6 +48,35 @@ def test_an_address_inside_some_network_is_not_public(text: str) -> None:
 def test_an_address_of_the_internet_is_public(text: str) -> None:
     """Ordinary addresses pass, also through NAT64."""
     assert is_public(ipaddress.ip_address(text))
+
+
+def test_the_address_that_was_judged_is_the_one_that_is_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that leads elsewhere when it is looked up again does not lead us there."""
+    asked: list[str] = []
+    real = socket.getaddrinfo
+
+    def rebound(host: str, *rest: Any, **more: Any) -> list[Any]:
+        if host != "rebound.example":
+            return real(host, *rest, **more)
+        asked.append(host)
+        return real("127.0.0.2" if len(asked) == 1 else "127.0.0.1", *rest, **more)
+
+    async def scene() -> None:
+        fake = ScriptedServer(READY)
+        async with fake.serving() as address:
+            with pytest.raises(Unreachable, match=r"127\.0\.0\.2"):
+                await dial(
+                    ServerAddress("rebound.example", address.port),
+                    LOOPBACK,
+                    MemoryPins(),
+                    strict_pin=True,
+                )
+        assert asked == ["rebound.example"]
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebound)
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "::ffff:127.0.0.1"])

@@ -13,7 +13,13 @@ from sealmail_protocol.bodies import (
     TextBody,
 )
 from sealmail_protocol.errors import ProtocolError
-from sealmail_protocol.policy import BLOCK_POLICY, FULL_MAILBOX_ANSWER, HARD_TEXT_BODY, KIB
+from sealmail_protocol.policy import (
+    BLOCK_POLICY,
+    FULL_MAILBOX_ANSWER,
+    HARD_DATA,
+    HARD_TEXT_BODY,
+    KIB,
+)
 from sealmail_protocol.receive_buffer import ReceiveBuffer
 
 LONG = b"X: " + b"x" * 16_000
@@ -92,6 +98,14 @@ def test_an_endless_header_before_data_ends_the_connection() -> None:
     feed(reader, b"Type: data", LONG, times=9)
     with pytest.raises(ProtocolError, match="before data"):
         feed(reader, b"Data: 5")
+
+
+def test_more_data_than_anybody_sends_ends_the_connection() -> None:
+    """Up to 16 MiB are counted and refused by verdict; beyond that nobody waits for the end."""
+    [started] = feed(BodyReader(), b"Type: data", b"Data: %d" % HARD_DATA)
+    assert isinstance(started, DataStarted)
+    with pytest.raises(ProtocolError, match="data block of"):
+        feed(BodyReader(), b"Type: data", b"Data: %d" % (HARD_DATA + 1))
 
 
 def test_data_come_in_chunks_and_stop_at_their_count() -> None:

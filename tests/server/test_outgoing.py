@@ -34,9 +34,11 @@ from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import StoreProxy
 from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import QueueState, Refused, Word
+from sealmail_server.config import CERTIFICATE_NAME
 from sealmail_server.onion_key import OnionKey
 from sealmail_server.operator import OperatorError
 from sealmail_server.service import Server
+from sealmail_server.tls_identity import pin_of
 from sealmail_store import QueueKind, QueueRow
 
 MAIL = "message-announcement"
@@ -373,6 +375,35 @@ def test_a_name_that_stands_for_loopback_is_never_dialled(homes: list[Path]) -> 
                 ("data", 1, "given-up", "network"),
             ]
         assert connections == []
+
+    play(scenario)
+
+
+def test_keys_of_other_servers_are_recorded_and_a_change_is_logged(
+    homes: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sealed mail goes on all the same; what was shown before a restart is known after it."""
+    [impostor] = make_servers(tmp_path, 1)
+    owner = recipient(24)
+
+    async def scenario() -> None:
+        address = await free_port()
+        for place, data in ((homes[1], b"to the first"), (impostor, b"to the second")):
+            async with (
+                running(place, listen=str(address)) as (target,),
+                running(homes[0]) as (home,),
+                await log_in(home, owner) as remote,
+            ):
+                assert await send_data(remote, data, post_to(address)) is Word.DONE
+                rows = await settled(remote)
+                assert rows[-1].state is QueueState.DELIVERED
+                assert await holds(target, "data", data_key(data)) == 1
+        async with running(homes[0]) as (home,):
+            known = await home.services.store.read(lambda view: view.server_keys.all())
+        [key] = [each for each in known if str(address) in each.way]
+        pins = [pin_of(place / CERTIFICATE_NAME) for place in (impostor, homes[1])]
+        assert [key.pin, key.before] == pins
+        assert caplog.text.count(f"{address} shows another key than before") == 1
 
     play(scenario)
 

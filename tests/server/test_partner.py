@@ -1,6 +1,7 @@
 """What one server of a pair does with a partner that is slow, strange, away or an original."""
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 import pytest
 from tests.server.inside import TurnedClock, address_of, connect, make_server, serving
 from tests.server.original_partner import AUTH_KEY, OriginalPartner
-from tests.server.pairs import store_data
-from tests.server.users import data_lines, now
+from tests.server.pairs import store_data, store_text
+from tests.server.users import User, data_lines, now
 
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.canonical import data_digest
@@ -22,7 +23,7 @@ from sealmail_protocol.commands import (
     RepLogin,
 )
 from sealmail_protocol.invitations import PairingCode
-from sealmail_protocol.keys import KeyId, data_key
+from sealmail_protocol.keys import BlockKey, KeyId, data_key
 from sealmail_protocol.replies import Accepted, Word
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config, set_settings
@@ -61,7 +62,11 @@ def fresh(directory: Path, place: Path) -> Path:
 
 @asynccontextmanager
 async def paired_with(
-    partner: OriginalPartner, directories: tuple[Path, Path], place: Path, **settings: Any
+    partner: OriginalPartner,
+    directories: tuple[Path, Path],
+    place: Path,
+    clock: TurnedClock | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Server]:
     """Run a server whose partner is an original."""
     async with partner.serving() as address:
@@ -71,7 +76,7 @@ async def paired_with(
             "partner_pin": pin_of(directories[1] / CERTIFICATE_NAME).hex(),
         }
         directory = await asyncio.to_thread(fresh, directories[0], place)
-        async with serving(directory, TurnedClock(now()), **settings) as server:
+        async with serving(directory, clock or TurnedClock(now()), **settings) as server:
             yield server
 
 
@@ -153,6 +158,39 @@ def test_a_block_that_is_refused_goes_aside_and_holds_up_nobody(
             last = f"REPLICATE {data_key(b'the last')} none"
             await until(lambda: includes(partner, {last}))
             assert partner.told.count(f"REPLICATE {key} none") == 1
+
+    run(scenario)
+
+
+def test_what_is_too_old_is_dropped_from_the_queue_and_a_revocation_never(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Nobody would take the one any more; the other is what the partner must not miss."""
+    clock = TurnedClock(now())
+    with tempfile.TemporaryDirectory() as place:
+        user = User.create(Path(place) / "u", "ulla")
+        revoked = user.announcement(clock.moment, revoked=True)
+        user.close()
+    key = BlockKey(user.key_id.raw)
+    partner.refuses = {data_key(b"too old"), key}
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", clock) as server:
+            await server.services.desk.add(user.key_id.hex, "A" * 20)
+            async with await connect(server) as remote:
+                assert await remote.login(user.key_id.hex, "A" * 20)
+                await store_data(remote, b"too old")
+                await store_text(remote, key, revoked)
+            await until(lambda: aside(server, 2))
+            partner.refuses.clear()
+            clock.turn(days=40)
+            async with await connect(server) as remote:
+                key_of_new, lines = data_lines(b"new", clock.moment)
+                await remote.store_data(key_of_new, parse_data_header(lines), [b"new"])
+            await until(lambda: told_all(server))
+        told = [line for line in partner.told if line.startswith("REPLICATE")]
+        wanted = [f"REPLICATE {key} {user.key_id}", f"REPLICATE {data_key(b'new')} none"]
+        assert sorted(told) == sorted(wanted)
 
     run(scenario)
 

@@ -89,8 +89,12 @@ class SortingOffice:
         return away is not None and self._clock() - away >= self._takeover
 
     async def _save(self) -> None:
-        while True:
-            await asyncio.sleep(_SAVE_SECONDS)
+        """Record now and then which keys others have shown, and once more at the end."""
+        try:
+            while True:
+                await asyncio.sleep(_SAVE_SECONDS)
+                await self._known.save()
+        finally:
             await self._known.save()
 
     async def _admit(self, row: Waiting, entry: StoredEntry, here: Local | Entangled) -> Verdict:
