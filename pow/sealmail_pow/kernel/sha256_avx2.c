@@ -1,9 +1,10 @@
 /* Eight messages at once in the 256-bit registers of AVX2. */
-#if defined(__x86_64__)
+#include "processor.h"
+
+#ifdef X86_KERNELS
 
 #include <immintrin.h>
 
-#include "processor.h"
 #include "sha256.h"
 
 typedef uint32_t lanes __attribute__((vector_size(32)));
