@@ -164,6 +164,7 @@ def test_a_busy_server_is_passed_over_and_its_words_are_told(
     """Mail goes on at the other one; when that is away, the user reads what the first said."""
     forget_failures(erin)
     forget_failures(alice)
+    alice.does("key", "find", erin.address, "--server", str(group[1].address))
     with busy(group[0]):
         alice.does("send", "--to", erin.address, "--subject", "Four", "--message", "4")
         erin.does("fetch")
