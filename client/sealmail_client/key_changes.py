@@ -32,7 +32,7 @@ class Mark(StrEnum):
     """What speaks for a key, for people to see; the rungs of a ladder."""
 
     PINNED = "pinned"  # the first one seen, or the user's word: no other takes its place unseen
-    DOMAIN_VERIFIED = "domain-verified"  # its domain's server gave it, as a CA or DNSSEC proves
+    DOMAIN_VERIFIED = "domain-verified"  # a CA's word: its domain's server gave it
     VERIFIED_IN_PERSON = "verified in person"  # the user compared the fingerprint with its owner
 
 
