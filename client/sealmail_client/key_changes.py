@@ -80,6 +80,19 @@ class KnownKey:
         return ", ".join([*words, str(self.change)] if self.change else words)
 
 
+def standing_of(known: Sequence[KnownKey]) -> str:
+    """Return in a few words how far one key can be relied on, for each address if they differ."""
+    standings = {one.standing for one in known}
+    if len(standings) > 1:
+        return "; ".join(f"{one.address}: {one.standing}" for one in known)
+    return standings.pop() if standings else NOT_KNOWN
+
+
+def marks_of(known: Sequence[KnownKey]) -> list[str]:
+    """Return the marks that one key has for each of its addresses, the weakest first."""
+    return [str(mark) for mark in Mark if known and all(mark in one.marks for one in known)]
+
+
 class KeyUndecided(ClientError):
     """It is unclear which key belongs to an address: compare fingerprints, then decide."""
 

@@ -232,3 +232,43 @@ def test_a_signed_record_counts_where_a_resolver_here_is_believed(
     assert marks(anna, signed_town.carl) == ["pinned"]
     ask_directly(anna, signed_town.dns)
     assert marks(anna, signed_town.carl) == ["pinned", "domain-verified"]
+
+
+def test_the_marks_stand_where_one_decides(town: Town) -> None:
+    """In what compares, trusts, blocks and withdraws too, and for scripts."""
+    alice, bert = town.alice, town.bert
+    found(alice, bert, *town.named)
+    there = ("--server", str(town.fred.server.address))
+    bert.does("send", "--to", town.fred.address, *there, "--subject", "s", "--message", "m")
+    (number,) = (mail["number"] for mail in town.fred.does("fetch", "--json").value["filed"])
+    home = ("--to", alice.address, "--server", str(alice.server.address))
+    town.fred.does("forward", str(number), *home, "--with-signature", "--message", "look")
+    (forwarded,) = (
+        mail["number"]
+        for mail in alice.does("fetch", "--json").value["filed"]
+        if mail["sender_key"] == town.fred.key_id.hex
+    )
+    bert.does("send", *home, "--subject", "a secret", "--message", "m")
+    alice.does("fetch")
+    alice.does("send", "--to", bert.address, "--subject", "another", "--message", "m")
+    key_id, earned = bert.key_id.hex, ["pinned", "domain-verified"]
+    told = f"({', '.join(earned)})"
+    for words in (
+        ("read", str(forwarded)),
+        ("key", "trust", bert.address, key_id),
+        ("bypass", "list"),
+        ("bypass", "revoke", bert.address),
+        ("block", bert.address),
+        ("unblock", alice.key_id.hex),
+        ("unblock", bert.address),
+    ):
+        assert told in alice.does(*words).output, words
+    assert "pinned, domain-verified" in alice.does("key", "verify", bert.address).output
+    for words in (("key", "verify", bert.address), ("key", "verify", key_id), ("bypass", "list")):
+        rows = [row for row in alice.does(*words, "--json").value if row["key_id"] == key_id]
+        assert rows, words
+        assert all(row["marks"] == earned for row in rows), words
+    (own,) = alice.does("key", "verify", "--json").value
+    assert own["standing"] == "your own"
+    done = alice.does("key", "verify", bert.address, "--fingerprint", key_id)
+    assert "(pinned, domain-verified, verified in person)" in done.output
