@@ -44,13 +44,20 @@ BROKEN_ZONE = "broken.test"
 
 @contextmanager
 def name_server(
-    directory: Path, zones: Mapping[str, str], *, signed: Collection[str] = ()
+    directory: Path,
+    zones: Mapping[str, str],
+    *,
+    signed: Collection[str] = (),
+    port: int | None = None,
 ) -> Iterator[ServerAddress]:
-    """Serve ``zones``, each a name and the lines of its records; those in ``signed`` by DNSSEC."""
+    """Serve ``zones``, each a name and the lines of its records; those in ``signed`` by DNSSEC.
+
+    ``port``: where another one served before.
+    """
     directory.mkdir(mode=0o700, exist_ok=True)
     for zone, records in zones.items():
         (directory / zone).write_text(_HEAD.format(zone=zone) + records)
-    address = ServerAddress("127.0.0.1", free_port())
+    address = ServerAddress("127.0.0.1", port or free_port())
     listed = "".join(
         _ZONE.format(zone=zone, file=directory / zone, signing="on" if zone in signed else "off")
         for zone in (*zones, BROKEN_ZONE)
