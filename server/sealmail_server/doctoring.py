@@ -92,7 +92,7 @@ def examine_hidden(status: Mapping[str, Any]) -> list[Finding]:
 async def examine_from_outside(
     config: Config, hidden: Mapping[ServerAddress, bytes]
 ) -> list[Finding]:
-    """Come to each hidden address through its network, as others do; there is our pin's key."""
+    """Come to each hidden address through its network; it must show the pin beside it."""
     settings = DialSettings(proxies=Proxies(config.proxy_policy))
     coming = [_come_to(address, settings, pin) for address, pin in hidden.items()]
     return await asyncio.gather(*coming)
