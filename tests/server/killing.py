@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.server.starting import operate, run_server, sealmaild
 from tests.server.users import data_lines, message, now
+from tests.store.samples import all_entries
 
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import NetworkError
@@ -32,7 +33,6 @@ CLIENTS = 24
 IN_FLIGHT = 20
 SMALL, LARGE, LARGEST = 700, 100_000, 8 * 1024 * 1024
 LOCAL = DialSettings(allow_private_targets=True)
-FIRST_KEY, LAST_KEY = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
 # Each has an account, a mailbox and a queue; no row is tried before the test is over.
 USERS = tuple(KeyId(bytes([number]) * 20) for number in range(1, 5))
 ELSEWHERE, NOT_BEFORE = "Post-To: server=elsewhere.example:8081", timedelta(days=2)
@@ -199,9 +199,7 @@ def check_store(directory: Path, answered: set[BlockKey]) -> None:
     async def look() -> set[BlockKey]:
         found = set()
         async with BlockStore.open(directory / "store") as store:
-            for entry in await store.read(
-                lambda view: list(view.entries_between("data", FIRST_KEY, LAST_KEY))
-            ):
+            for entry in await store.read(lambda view: all_entries(view, "data")):
                 assert entry.data is not None
                 with entry.data.open() as reader:
                     assert data_key(reader.read()) == entry.key

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.server.post_office import PostOffice, in_post_office, lines_of
 from tests.server.users import User, data_lines, message, now
+from tests.store.samples import all_entries
 
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.blocks import Acknowledgment, BlockType, MessageAnnouncement
@@ -30,7 +31,6 @@ from sealmail_store import ReadView
 ADDRESS = "ann@a.example"
 SECRET = AckHash(b"s" * 20)
 DATA = b"the same bytes"
-FIRST, LAST = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
 
 # The lines of a block under its key; of data the bytes follow.
 Told = tuple[BlockKey, tuple[bytes, ...]]
@@ -104,7 +104,7 @@ def held_after(told: list[Told]) -> Held:
             return {
                 (entry.type, entry.key, entry.identity, entry.digest)
                 for kind in BlockType
-                for entry in view.entries_between(kind, FIRST, LAST)
+                for entry in all_entries(view, kind)
             }
 
         return await office.store.read(everything)
