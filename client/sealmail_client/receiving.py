@@ -173,7 +173,11 @@ class Receiver:
 
         def opener(joined: JoinedPieces) -> OpenedSeal:
             return open_seal(
-                joined, keyring=self._desk.keyring, passphrase=passphrase, directory=directory
+                joined,
+                keyring=self._desk.keyring,
+                passphrase=passphrase,
+                directory=directory,
+                watcher=self._desk.watcher,
             )
 
         for _ in range(_MAX_FETCHES):
@@ -280,6 +284,7 @@ class Receiver:
             keyring=self._desk.keyring,
             passphrase=passphrase,
             directory=directory,
+            watcher=self._desk.watcher,
             size=sum(piece.path.stat().st_size for piece in pieces if piece.path.exists()),
         )
 
