@@ -148,7 +148,7 @@ class Receiver:
                 return
             asked = message.wanted or self._comes_from_known(message)
             limit = None if asked else MAX_UNASKED
-            if limit is not None and len(keys) * PIECE_SIZE > limit:
+            if limit is not None and len(keys) * peer.channel.piece_size > limit:
                 self._leave_large(message)
                 return
             found = await self._fetch(peer, message, directory, limit)
