@@ -151,7 +151,7 @@ def composed(sender: User, reader: User, subject: str) -> int:
 def test_programs_that_die_around_every_commit_still_deliver_once(
     alice: User, bob: User, delivery: Delivery
 ) -> None:
-    """One entry in the mailbox, one mail in the folder, one acknowledgment.
+    """One entry in the mailbox, one mail in the folder, and its sender is told.
 
     Who dies between the server's DONE and its record sends again what the server has.
     """
