@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import re
 import sqlite3
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.programs import Server, User
+from tests.end_to_end.programs import Server, User, letter_to
 from tests.end_to_end.test_crashes import RECEIVING, SENDING, around, lives
 
 from sealmail_client.desk import Desk, open_desk
@@ -22,6 +25,7 @@ from sealmail_client.sending import Sender
 from sealmail_client.settings import Delivery
 
 PIECES = 3
+MAX_MEMORY_KIB = 150 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +165,33 @@ def test_a_server_that_is_away_costs_a_large_mail_only_time(
     bob.does("fetch")
     name = alice.directory.parent / "when-you-are-back"
     assert saved(bob, "When you are back", name) == large.read_bytes()
+
+
+def peak_memory(user: User, *arguments: str) -> int:
+    """Give a command to the installed program; return the most KiB it ever had, without gpg's."""
+    process = subprocess.Popen(
+        user.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    status, peak = Path(f"/proc/{process.pid}/status"), 0
+    # The figure only grows, and is gone with the process.
+    while process.poll() is None:
+        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        peak = peak if found is None else int(found[1])
+        time.sleep(0.01)
+    _, complaint = process.communicate()
+    assert process.returncode == 0, complaint
+    return peak
+
+
+def test_memory_stays_flat_when_large_mail_is_sent_and_fetched(
+    alice: User, bob: User, tmp_path: Path
+) -> None:
+    """Neither program holds more than some blocks of it."""
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        file.truncate(256 * 1024 * 1024)
+    words = letter_to([bob], "Larger than memory")
+    sending = peak_memory(alice, *words, "--attach", str(large))
+    assert 0 < sending < MAX_MEMORY_KIB
+    assert 0 < peak_memory(bob, "fetch", "--all") < MAX_MEMORY_KIB
+    assert "Larger than memory" in bob.subjects()
