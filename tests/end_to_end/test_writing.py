@@ -174,6 +174,15 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert (tmp_path / "plan (2).txt").read_text() == "the plan"
 
 
+def given(user: User, other: User) -> list[bool]:
+    """Return which secrets that ``user`` gave the other are usable, the oldest first."""
+    return [
+        row["usable"]
+        for row in user.does("bypass", "list", "--json").value
+        if row["direction"] == "given" and row["key_id"] == other.key_id.hex
+    ]
+
+
 async def published(remote: RemoteServer, key_id: KeyId) -> KeyAnnouncement:
     """Return the announcement of a key on a server."""
     key = announcement_key(key_id)
@@ -215,7 +224,11 @@ def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
     assert by_work.token is None
     assert bits(by_work) >= Difficulty.parse(DEAR).bits
     fetched(veit, "By work")
+    # With this he gives her another secret.
+    sends(veit, "Again", "--to", uta.address)
+    assert given(veit, uta) == [False, True]
     veit.does("block", uta.address)
+    assert given(veit, uta) == [False, False]
     sends(uta, "Blocked", "--to", veit.address)
     assert veit.does("fetch", "--all", "--json").value["filed"] == []
     veit.does("unblock", uta.key_id.hex)
