@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import click
 
-from sealmail_client.acknowledgments import look_for_acknowledgments
+from sealmail_client.acknowledgments import look_at_old_server, look_for_acknowledgments
 from sealmail_client.cli.mail import mail_row, mail_table
 from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.throttling import set_throttle, throttle_option
@@ -21,10 +21,11 @@ from sealmail_client.following import follow_queue
 from sealmail_client.inbox import ArrivingMessage, Step
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.posting import Peer
-from sealmail_client.presence import stay_findable
+from sealmail_client.presence import stay_findable_at, stay_findable_beside
 from sealmail_client.profile import ProfileInUse
 from sealmail_client.receiving import Arrivals, Receiver
 from sealmail_client.sending import Sender
+from sealmail_client.servers import LoginRefused
 from sealmail_client.watching import SHORTEST_REST, rest
 from sealmail_net.errors import NetworkError
 from sealmail_verify import Undecided
@@ -137,7 +138,7 @@ async def _fetch(desk: Desk, everything: bool, numbers: tuple[int, ...]) -> Arri
     receiver, sender = Receiver(desk), Sender(desk)
 
     async def errand(peer: Peer) -> Arrivals:
-        doubts = await stay_findable(desk, peer)
+        doubts = await stay_findable_at(desk, peer)
         arrivals = await receiver.visit(peer, everything=everything, wanted=numbers)
         await look_for_acknowledgments(desk, peer)
         returned = await follow_queue(desk, peer, sender)
@@ -145,12 +146,20 @@ async def _fetch(desk: Desk, everything: bool, numbers: tuple[int, ...]) -> Arri
 
     try:
         arrivals = await desk.servers.at_home(errand)
-    except NetworkError:
-        # Others' servers may be up when the own one is not.
-        await sender.work()
+    except (NetworkError, LoginRefused):
+        # Other servers may be up when the home server is not.
+        tell_doubts(await _work_beside(desk, sender))
         raise
+    doubts = await _work_beside(desk, sender)
+    return replace(arrivals, doubts=arrivals.doubts + doubts)
+
+
+async def _work_beside(desk: Desk, sender: Sender) -> tuple[str, ...]:
+    """Do what needs other servers than the home server; return why one did not serve."""
+    doubts = await stay_findable_beside(desk)
+    doubts += await look_at_old_server(desk)
     await sender.work()
-    return arrivals
+    return doubts
 
 
 def _rows(arrivals: Arrivals, filed: tuple[FiledMail, ...]) -> dict[str, object]:
