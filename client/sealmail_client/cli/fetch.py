@@ -5,14 +5,14 @@ import json
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import click
 
 from sealmail_client.acknowledgments import look_at_old_server, look_for_acknowledgments
-from sealmail_client.cli.mail import mail_row, mail_table
+from sealmail_client.cli.mail import mail_row, tell_mails
 from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.desk import Desk
@@ -91,11 +91,11 @@ class _Order:
         filed = tuple(desk.folders.one(number) for number in arrivals.filed)
         rows = _rows(arrivals, filed)
         if not quiet:
-            show(rows, self.as_json, lambda: _tell(arrivals, mail_table(filed)))
+            show(rows, self.as_json, lambda: _tell(arrivals, filed))
         elif filed and self.as_json:
             click.echo(json.dumps(rows))
         elif filed:
-            click.echo(mail_table(filed))
+            tell_mails(filed, "")
         tell_doubts(arrivals.doubts)
 
 
@@ -182,8 +182,8 @@ def _waiting_row(message: ArrivingMessage) -> dict[str, object]:
     }
 
 
-def _tell(arrivals: Arrivals, table: str) -> None:
-    click.echo(table if arrivals.filed else "no new mail")
+def _tell(arrivals: Arrivals, filed: Sequence[FiledMail]) -> None:
+    tell_mails(filed, "no new mail")
     for message in arrivals.waiting:
         click.echo(f"waiting: {_described(message)}")
     for message in arrivals.refused:
