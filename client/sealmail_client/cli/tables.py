@@ -47,6 +47,7 @@ def print_table(
     """
     from rich.box import SIMPLE_HEAD
     from rich.cells import cell_len
+    from rich.console import ConsoleDimensions
     from rich.table import Table
     from rich.text import Text
 
@@ -62,5 +63,5 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(readable(cell)) for cell in row))
     # The terminal breaks longer lines; cropped, a value would look whole and be none.
-    console.width = max(console.width, needed)
+    console.size = ConsoleDimensions(max(console.width, needed), console.height)
     console.print(table, crop=False)
