@@ -27,6 +27,7 @@ from tests.end_to_end.forging import (
 )
 from tests.end_to_end.programs import SECONDS, Server, User
 from tests.net.name_server import free_port, name_server
+from tests.net.socks_server import SocksServer
 
 from sealmail_client.connecting import DnsUse
 from sealmail_client.desk import Desk, open_desk, utc_now
@@ -41,11 +42,13 @@ from sealmail_client.progress import Nobody
 from sealmail_client.receiving import Arrivals, Receiver
 from sealmail_client.safe_files import make_private
 from sealmail_client.sealing import open_seal
+from sealmail_client.sender_keys import sources_for_sender
 from sealmail_client.sending import Sender
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress, Transport
-from sealmail_protocol.keys import acknowledgment_key, data_key
+from sealmail_protocol.keys import KeyId, acknowledgment_key, data_key
 
+ONION = f"{'a' * 56}.onion"
 # As long as any server keeps mail.
 LIFETIME = timedelta(days=10)
 
@@ -151,6 +154,34 @@ def test_who_has_no_home_server_does_not_dial_what_a_mail_names(town: Town, plac
     assert f"`sealmail key find {sam.key_id.hex} --server {there.servers[0]}`" in one["reason"]
     ada.does("key", "find", sam.key_id.hex, "--server", str(sam.server.address))
     assert signature(ada.does("fetch", "--json").value["filed"], "Look there") == "valid"
+
+
+def test_who_has_no_home_server_asks_hidden_servers_only_by_a_proxy(
+    town: Town, place: Path
+) -> None:
+    """The proxy hides him; of several addresses that a mail names the public one is left out."""
+    sam = town.senders["dns"]
+    ada = User.settle_in_dht(place, "Adele", "adele@a.test", town.rita.server)
+    header = forged_letter(sam, ada, "From the dark").header
+    assert header.sender_transport is not None
+    both = Transport((*header.sender_transport.servers, ServerAddress(ONION, 8081)))
+    socks = SocksServer({ONION: sam.server.address.port})
+
+    async def ask(desk: Desk) -> tuple[list[str], list[KeyId]]:
+        async with desk.servers.home() as door, socks.serving() as proxy:
+            settings = desk.settings
+            connecting = replace(settings.connecting, tor_proxy=proxy)
+            desk.change(replace(settings, connecting=connecting))
+            named = replace(header, sender_transport=both)
+            sources = sources_for_sender(desk, door, named)
+            answers = [await source.by_key_id(sam.key_id) for source in sources]
+        return [one.name for one in sources], [key.key_id for one in answers for key in one.keys]
+
+    with open_desk(Home(ada.home), alone=True) as desk:
+        names, found = asyncio.run(ask(desk))
+    assert names == [f"server={ONION}:8081"]
+    assert found == [sam.key_id]
+    assert [one.host for one in socks.asked] == [ONION]
 
 
 def _write_without_key(sender: User, reader: User, named: Transport) -> None:
