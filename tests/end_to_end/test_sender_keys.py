@@ -34,7 +34,7 @@ from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.drafts import Addressee, Draft
 from sealmail_client.fetching import Fetching, Here, Missing, TooLarge
 from sealmail_client.keyring import Keyring
-from sealmail_client.message_zip import write_zip
+from sealmail_client.message_zip import zip_chunks
 from sealmail_client.outbox import Stage
 from sealmail_client.posting import Peer
 from sealmail_client.profile import Home
@@ -225,10 +225,9 @@ def test_mail_of_somebody_whose_key_never_comes_is_filed_at_last(
             sender=nemo,
             sender_transport=None,
         )
-        packed = io.BytesIO()
-        write_zip(replace(letter, header=header), packed)
-        proof = keyring.sign_detached(io.BytesIO(packed.getvalue()), nemo, None)
-        post(keyring, rita, packed.getvalue(), proof, tmp_path)
+        content = b"".join(zip_chunks(replace(letter, header=header)))
+        proof = keyring.sign_detached(io.BytesIO(content), nemo, None)
+        post(keyring, rita, content, proof, tmp_path)
     assert rita.does("fetch", "--json").value["waiting"]
     visits(rita, LIFETIME)
     (mail,) = (one for one in rita.does("list", "--json").value if one["subject"] == "From nobody")
