@@ -6,6 +6,7 @@ long as one path meets only a few liars.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sealmail_server.dht.datagrams import Peer
@@ -18,6 +19,8 @@ WIDTH = 3
 _MOST_WIDTH = 24
 # Nodes that one path asks in all: nobody leads it on for ever.
 MAX_ASKED = 120
+# And it goes on for no longer than this, since those who answer late cost time.
+WALK_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,12 @@ class _Path:
         self._found: dict[bytes, Found] = {}
 
     async def walk(self) -> list[Found]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WALK_SECONDS):
+                await self._go()
+        return sorted(self._found.values(), key=self._how_far)[: self._nearest]
+
+    async def _go(self) -> None:
         width, asked = WIDTH, 0
         while asked < MAX_ASKED and (turn := self._next(width)):
             asked += len(turn)
@@ -82,7 +91,6 @@ class _Path:
             for peer, answer in zip(turn, answers, strict=True):
                 self._note(peer, answer)
             width = WIDTH if any(answers) else min(2 * width, _MOST_WIDTH)
-        return sorted(self._found.values(), key=self._how_far)[: self._nearest]
 
     def _next(self, width: int) -> list[Peer]:
         """Return whom to ask: of the nearest, those that nobody has asked."""

@@ -6,7 +6,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sealmail_net.targets import is_public
 from sealmail_server.dht.datagrams import (
@@ -48,7 +48,12 @@ class DhtSettings:
     paths: int = PATHS
     timeout: float = TIMEOUT
     requests_per_second: int = 100
-    burst_seconds: int = field(default=10)
+    burst_seconds: int = 10
+    # For all that one node lists; until the next holder of a value is asked beside a slow one;
+    # and for one value of one holder.
+    list_seconds: float = 3.0
+    hedge_seconds: float = 1.0
+    fetch_seconds: float = 8.0
 
 
 # Answers what is asked about values.
