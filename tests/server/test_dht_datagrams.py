@@ -47,7 +47,6 @@ requests = st.builds(
     rpcs,
     ids,
     st.binary(max_size=SMALL_VALUE + 8),
-    st.booleans(),
 )
 answers = st.builds(
     Answer,

@@ -294,18 +294,6 @@ def test_a_date_is_never_renewed_by_spreading(tmp_path: Path) -> None:
     play(tmp_path, 6, scenario)
 
 
-def test_an_answer_counts_only_from_the_address_that_was_asked(tmp_path: Path) -> None:
-    """Neither another node's answer nor one to another question is taken."""
-
-    async def scenario(net: Network) -> None:
-        asking, asked, other = net.nodes
-        wrong = replace(net.peer(asked), place=net.place(other))
-        assert await asking.neighbourhood.endpoint.ask_peer(wrong, Ask.PING) is None
-        assert await asking.neighbourhood.endpoint.ask_peer(net.peer(asked), Ask.PING) is not None
-
-    play(tmp_path, 3, scenario)
-
-
 def test_other_networks_and_noise_are_not_answered(tmp_path: Path) -> None:
     """And nobody is sent more than three times what he sent, a PING to him included."""
 

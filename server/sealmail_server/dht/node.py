@@ -175,18 +175,16 @@ class DhtNode:
             await self.holdings.release(key)
         return spread
 
-    async def spread_all(self) -> int:
-        """Spread every key that is kept here, in turn; return how many there are."""
-        count, after = 0, b""
+    async def spread_all(self) -> None:
+        """Spread every key that is kept here, in turn."""
+        after = b""
         while keys := await self.holdings.keys(after):
             for key in keys:
                 try:
                     await self.spread(key)
                 except Exception:  # one value must not keep the others from being spread
                     _log.exception("the value under %s could not be spread", key)
-                count += 1
             after = keys[-1].raw
-        return count
 
     def _belongs_here(self, key: BlockKey, found: Sequence[Found]) -> bool:
         if len(found) < self.settings.replicas:

@@ -120,7 +120,7 @@ class DhtService:
         """Return the health of this node, for the operator."""
         neighbourhood = self.node.neighbourhood
         count = await self.node.holdings.count()
-        seen_at = neighbourhood.endpoint.seen_at
+        seen_at = neighbourhood.sightings.place
         return {
             "node": neighbourhood.key.id.hex(),
             "network": self.node.settings.network,
@@ -150,7 +150,11 @@ class DhtService:
                     await self._remember()
                 except StoreError as error:
                     _log.error("the neighbours could not be remembered: %s", error)
-                await asyncio.sleep(self._rhythm.refresh)
+                # Liars who say again and again that we moved have us look this often.
+                await asyncio.sleep(self._rhythm.join)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(neighbourhood.moved.wait(), self._rhythm.refresh)
+                neighbourhood.moved.clear()
                 await neighbourhood.refresh()
             else:
                 await asyncio.sleep(self._rhythm.join)
