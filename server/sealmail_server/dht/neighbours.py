@@ -23,6 +23,14 @@ def network_of(place: Place) -> str:
     return place.ip.packed[:kept].hex()
 
 
+def network_of_source(source: str) -> str:
+    """Return the network of what limits by source count under; what is no address stays."""
+    try:
+        return network_of(Place.of(source.partition("/")[0], 0))
+    except ValueError:
+        return source
+
+
 class Contact(Node):  # type: ignore[misc]  # kademlia has no types
     """A peer as the routing table of ``kademlia`` wants it."""
 
