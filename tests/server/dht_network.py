@@ -64,7 +64,7 @@ SETTINGS = DhtSettings(
     requests_per_second=1_000_000,
     list_seconds=1.0,
     hedge_seconds=0.1,
-    fetch_seconds=2.0,
+    fetch_seconds=30.0,
 )
 
 
@@ -79,6 +79,7 @@ class Network:
     nodes: list[DhtNode] = field(default_factory=list)
     places: dict[bytes, Place] = field(default_factory=dict)
     stores: dict[bytes, BlockStore] = field(default_factory=dict)
+    fetched_from: set[Place] = field(default_factory=set)
 
     async def add(
         self,
@@ -128,6 +129,7 @@ class LocalCarrier(Carrier):
         self, place: Place, key: BlockKey, digests: Iterable[bytes]
     ) -> AsyncGenerator[bytes, None]:
         """Give what a node keeps, as it would by DHT-VALUE."""
+        self._net.fetched_from.add(place)
         for digest in digests:
             row = await self._node_at(place).value(key, digest)
             if row is not None:
@@ -198,6 +200,9 @@ def listed(key: BlockKey, body: bytes, date: datetime) -> Held:
     return Held(value.type, value.digest, len(body))
 
 
+FALSE = b"Type: acknowledgment\r\nVersion: 1\r\nDate: 2020-01-01T00:00:00Z\r\n"
+
+
 class Liar(DhtNode):
     """Takes everything and keeps nothing, lists what does not hold, and knows liars only.
 
@@ -224,9 +229,9 @@ class Liar(DhtNode):
 
     async def list_falsely(self, request: Request) -> bytes:
         """List a small value that does not hold."""
-        false = b"Type: acknowledgment\r\nVersion: 1\r\nDate: 2020-01-01T00:00:00Z\r\n"
-        held = Held(BlockType.ACKNOWLEDGMENT, bytes(32), len(false), false)
-        return encode_holdings(1, [held], 1000)
+        held = Held(BlockType.ACKNOWLEDGMENT, bytes(32), len(FALSE), FALSE)
+        lure = [self.lure] if self.lure else []
+        return encode_holdings(1 + len(lure), [held, *lure], 1000)
 
     async def _lie(self, request: Request, place: Place) -> bytes:
         match request.ask:
@@ -254,8 +259,7 @@ class Forger(Liar):
 
     async def value(self, key: BlockKey, digest: bytes) -> DhtRow | None:
         """Give an acknowledgment that belongs elsewhere."""
-        body = b"Type: acknowledgment\r\nVersion: 1\r\nDate: 2020-01-01T00:00:00Z\r\n"
-        return DhtRow(key, "data", b"", digest, self._clock(), 0, False, key.raw, "", False, body)
+        return DhtRow(key, "data", b"", digest, self._clock(), 0, False, key.raw, "", False, FALSE)
 
 
 class Staller(Forger):

@@ -26,11 +26,13 @@ from tests.server.dht_network import (
 from tests.server.users import User, now
 
 from sealmail_pow import Difficulty
+from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_server.dht import holdings
 from sealmail_server.dht.datagrams import (
     MAX_ANSWER,
     Ask,
+    Held,
     Outcome,
     Place,
     Request,
@@ -95,7 +97,6 @@ LIES = pytest.mark.parametrize(
         ("acknowledgment", Liar),
         ("key", Forger),
         ("claim", Staller),
-        ("data", Forger),
         ("data", Staller),
     ],
 )
@@ -178,6 +179,40 @@ def test_one_node_that_lists_for_ever_hides_nothing(tmp_path: Path) -> None:
             assert (await net.nodes[3].spread(key)).enough
 
     play(tmp_path, 12, scenario)
+
+
+def test_what_nobody_gives_is_given_up(tmp_path: Path) -> None:
+    """A digest that one node lists, and then stalls, ends with what the others gave."""
+
+    async def scenario(net: Network) -> None:
+        key, body = data(bytes(3000), net.time)
+        await publish(net.nodes[3], key, body)
+        staller = await net.add(ids_near(key, 1)[0], kind=Staller)
+        assert isinstance(staller, Staller)
+        staller.lure = Held(BlockType.DATA, bytes(32), 3000)
+        reader = await net.add(settings=replace(SETTINGS, fetch_seconds=0.5))
+        async with asyncio.timeout(20):
+            assert await finds(reader, key, body)
+        assert net.place(staller) in net.fetched_from
+
+    play(tmp_path, 4, scenario)
+
+
+def test_who_gives_one_value_that_does_not_hold_is_asked_for_no_other(tmp_path: Path) -> None:
+    """Not even for one that it may have."""
+
+    async def scenario(net: Network) -> None:
+        key, body = data(bytes(3000), net.time)
+        await publish(net.nodes[3], key, body)
+        liar = await net.add(ids_near(key, 1)[0], kind=Liar)
+        assert isinstance(liar, Liar)
+        liar.lure = listed(key, body, net.time)
+        reader = await net.add()
+        assert await finds(reader, key, body)
+        assert net.fetched_from
+        assert net.place(liar) not in net.fetched_from
+
+    play(tmp_path, 4, scenario)
 
 
 def test_a_long_list_is_read_to_its_end(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ async def post(net: Network, node: DhtNode, publisher: Publisher) -> None:
     publisher.post([key])
 
 
-def test_a_node_alone_waits_longer_and_longer_until_it_is_not(tmp_path: Path) -> None:
-    """Once it has a neighbour, what waits is spread at once."""
+def test_a_node_alone_tries_again_less_and_less_often(tmp_path: Path) -> None:
+    """Some times in a time of many pauses."""
 
     async def scenario() -> None:
         async with network(tmp_path) as net:
@@ -73,6 +73,20 @@ def test_a_node_alone_waits_longer_and_longer_until_it_is_not(tmp_path: Path) ->
                 await asyncio.sleep(1.5)
                 assert 2 <= node.efforts <= 6
                 assert len(publisher) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_is_alone_no_more_spreads_at_once(tmp_path: Path) -> None:
+    """It does not wait until it would have tried again."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await counting(net)
+            publisher = Publisher(node, pause=NEVER, longest=NEVER)
+            async with at_work(publisher.run()):
+                await post(net, node, publisher)
+                await until(lambda: node.efforts == 1)
                 other = await net.add()
                 await until(lambda: len(node.neighbourhood.neighbours) == 1)
                 publisher.try_all()
