@@ -17,7 +17,7 @@ from sealmail_protocol.keys import KEY_BYTES, BlockKey
 # Fits one packet on every path that IPv6 allows, tunnels included.
 MAX_DATAGRAM = 1200
 MAX_ANSWER = 1100
-LEAST_PING = 64
+LEAST_PING = 72
 LEAST_REQUEST = 400
 RPC_BYTES = 16
 TOKEN_BYTES = 8

@@ -69,7 +69,7 @@ class Endpoint(asyncio.DatagramProtocol):
         self._timeout = timeout
         self._saw = saw
         self._transport: asyncio.DatagramTransport | None = None
-        self._waiting: dict[bytes, tuple[Place, Ask, asyncio.Future[Answer]]] = {}
+        self._waiting: dict[bytes, tuple[Place, Ask, asyncio.Future[Answer | None]]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._asked: OrderedDict[Place, None] = OrderedDict()
         self._mapped = False
@@ -90,7 +90,8 @@ class Endpoint(asyncio.DatagramProtocol):
             self._transport.close()
             self._transport = None
         for _, _, future in self._waiting.values():
-            future.cancel()
+            if not future.done():
+                future.set_result(None)
         for task in self._answering:
             task.cancel()
 
@@ -105,7 +106,7 @@ class Endpoint(asyncio.DatagramProtocol):
         if len(self._asked) > _MAX_ASKED:
             self._asked.popitem(last=False)
         rpc = secrets.token_bytes(RPC_BYTES)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         self._waiting[rpc] = (place, ask, future)
         try:
             self._send(encode_request(self._network, Request(ask, rpc, key, content)), place)

@@ -196,7 +196,10 @@ class Neighbourhood:
         return True
 
     async def _ask_back(self, place: Place, *, unasked: bool) -> None:
-        if await self._meet(place) and unasked:
+        if not await self._meet(place):
+            # A datagram may have been lost: when he asks again, so do we.
+            self._met.discard(place)
+        elif unasked:
             self.met_back += 1
 
     def _enter(self, peer: Peer) -> None:

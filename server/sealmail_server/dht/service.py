@@ -158,8 +158,10 @@ class DhtService:
                     _log.error("the neighbours could not be remembered: %s", error)
                 # Liars who say again and again that we moved have us look this often.
                 await asyncio.sleep(self._rhythm.join)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(neighbourhood.moved.wait(), self._rhythm.refresh)
+                # Soon after the first look another one: datagrams are lost, others join too.
+                if not was_alone:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(neighbourhood.moved.wait(), self._rhythm.refresh)
                 neighbourhood.moved.clear()
                 await neighbourhood.refresh()
             else:
