@@ -9,6 +9,17 @@ from sealmail_server.partnership import IS_ORIGINAL, Partnership
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, WriteView
 
 
+def tell_again(view: WriteView, row: QueueRow, now: datetime) -> None:
+    """Queue all that is known of a block for a partner that may have lost it or be new.
+
+    The block goes along if anybody still waits for it.
+    """
+    about = view.queue.about(row.digest)
+    waiting = [each for each in about if each.kind in ROW_KINDS and waits(each)]
+    entry = waiting[0].entry if waiting else None
+    view.queue.replace(QueueRow(QueueKind.MIRROR, row.digest, now, row.type, row.key, entry))
+
+
 class Teller:
     """Settles rows, and lets the partner know of them while there is one."""
 
