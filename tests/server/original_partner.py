@@ -27,13 +27,18 @@ AUTH_KEY = "OriginalsReplicationKey"
 
 @dataclass
 class OriginalPartner:
-    """Keeps what it is told; refuses some keys, and hangs up at others."""
+    """Keeps what it is told; refuses some keys, and hangs up at others.
+
+    ``logins`` are the auth keys that were tried, and ``others`` what is not for a partner.
+    """
 
     identity: TlsIdentity
     told: list[str] = field(default_factory=list)
     refuses: set[BlockKey] = field(default_factory=set)
     hangs_up_at: set[BlockKey] = field(default_factory=set)
     stalls: bool = False
+    logins: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
     async def session(self, link: PeerLink) -> None:
         """Serve one connection."""
@@ -45,6 +50,7 @@ class OriginalPartner:
                     await link.start_tls_as_server(self.identity.context())
                     continue
                 case Login(auth_key=key):
+                    self.logins.append(key)
                     answer = Word.DONE if key == AUTH_KEY else Word.FAILED
                 case Ping(text=text):
                     answer = Pong(text)
@@ -61,6 +67,7 @@ class OriginalPartner:
                     else:
                         self.told.append(str(event))
                 case _:
+                    self.others.append(str(event))
                     answer = Word.FAILED
             if self.stalls:
                 await asyncio.sleep(3600)

@@ -1,6 +1,7 @@
-"""The outgoing queue of a partner that lost its data: what it took is delivered all the same."""
+"""The outgoing queue of a pair: what one server took the other knows, and delivers if need be."""
 
 import asyncio
+import itertools
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from tests.server.users import data_lines, message, now
 
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.bundles import MAX_POST_TO
 from sealmail_protocol.commands import StoreProxy
 from sealmail_protocol.keys import data_key, mailbox_key
 from sealmail_protocol.replies import QueueState, Word
@@ -49,7 +51,7 @@ def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @asynccontextmanager
-async def paired(directory: Path, clock: TurnedClock) -> AsyncIterator[Server]:
+async def paired(directory: Path, clock: TurnedClock, **more: Any) -> AsyncIterator[Server]:
     """Run a server with the partner that its file names, where that looks for it."""
     config = Config.load(directory)
     settings: dict[str, Any] = {
@@ -57,6 +59,7 @@ async def paired(directory: Path, clock: TurnedClock) -> AsyncIterator[Server]:
         "partner_auth_key": config.partner_auth_key,
         "partner_pin": config.partner_pin,
         "allow_private_targets": True,
+        **more,
     }
     place = directory / "address"
     if place.exists():
@@ -175,6 +178,60 @@ def test_a_partner_restored_from_an_older_backup_gets_its_queue_back(homes: list
                     clock.turn(hours=1)
                     await until(lambda: arrived(target))
                     await until(lambda: is_told(first))
+
+    play(scenario)
+
+
+def test_with_both_a_dead_letter_is_at_the_partner_when_its_block_is_answered(
+    homes: list[Path],
+) -> None:
+    """Also one that is made at once, because no server may take the block."""
+    clock = TurnedClock(now())
+
+    async def scenario() -> None:
+        async with (
+            paired(homes[1], clock, replication="both") as first,
+            paired(homes[2], clock, replication="both") as second,
+        ):
+            await pair(first, second)
+            async with await log_in(second) as remote:
+                old = message(RECIPIENT, date=clock.moment - timedelta(days=11))
+                line = "Post-To: server=192.168.0.1:1"
+                assert await send_mail(remote, old, line) is Word.DONE
+            assert await rows(first) == [(True, "refused")]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("large", [True, False], ids=["data", "text"])
+def test_a_block_for_more_targets_than_one_command_tells_is_mirrored_whole(
+    homes: list[Path], large: bool
+) -> None:
+    """Every row is at the partner, with the block."""
+    clock = TurnedClock(now())
+    names = [f"s{number}.{'long-' * 4}name.example:8081" for number in range(15)]
+    groups = itertools.islice(itertools.combinations(names, 4), MAX_POST_TO)
+    lines = [post_to(*group) for group in groups]
+    assert 40_000 < sum(map(len, lines)) < 60_000
+
+    async def scenario() -> None:
+        async with paired(homes[1], clock) as first, paired(homes[2], clock) as second:
+            await pair(first, second)
+            async with await log_in(second) as remote:
+                after = clock.moment + timedelta(hours=1)
+                if large:
+                    key, header = data_lines(DATA, clock.moment)
+                    body = (*lines, *header)
+                    command = StoreProxy(key, after)
+                    assert await remote.post_data(command, body, len(DATA), (DATA,)) is Word.DONE
+                else:
+                    mail = message(RECIPIENT, date=clock.moment)
+                    assert await send_mail(remote, mail, *lines, after=after) is Word.DONE
+            await until(lambda: has_rows(first, MAX_POST_TO))
+            assert await rows(first) == [(True, "waiting")] * MAX_POST_TO
+            held = await first.services.store.read(lambda view: view.counts())
+            assert held["proxied"].entries == 1
+            await until(lambda: has_told_all(second))
 
     play(scenario)
 
