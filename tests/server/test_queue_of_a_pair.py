@@ -37,6 +37,8 @@ from sealmail_server.service import Server
 
 # Larger than what is kept in the index, so that it goes by a file.
 DATA = b"waits for its hour " * 20_000
+# Clocks tell more than blocks, rows and the wire, which have whole seconds.
+FRACTION = timedelta(microseconds=654_321)
 
 
 @pytest.fixture
@@ -91,8 +93,9 @@ async def hand_in(
     remote: RemoteServer, mail: MessageAnnouncement, line: str, clock: TurnedClock
 ) -> None:
     """Hand in a mail and its data, to go in an hour."""
-    after = clock.moment + timedelta(hours=1)
-    key, lines = data_lines(DATA, clock.moment)
+    date = clock.moment - FRACTION
+    after = date + timedelta(hours=1)
+    key, lines = data_lines(DATA, date)
     command = StoreProxy(key, after)
     assert await remote.post_data(command, (line, *lines), len(DATA), (DATA,)) is Word.DONE
     assert await send_mail(remote, mail, line, after=after) is Word.DONE
@@ -119,7 +122,7 @@ def test_what_a_lost_partner_had_to_deliver_is_delivered_and_told_to_its_success
     homes: list[Path],
 ) -> None:
     """The copies become the survivor's own when it is paired anew, and stay so over a restart."""
-    clock = TurnedClock(now())
+    clock = TurnedClock(now() + FRACTION)
 
     async def scenario() -> None:
         async with running(homes[0], clock=clock) as (target,):
@@ -152,7 +155,7 @@ def test_what_a_lost_partner_had_to_deliver_is_delivered_and_told_to_its_success
 
 def test_a_partner_restored_from_an_older_backup_gets_its_queue_back(homes: list[Path]) -> None:
     """``pair sync`` tells it what it has forgotten, and it is the one that delivers."""
-    clock = TurnedClock(now())
+    clock = TurnedClock(now() + FRACTION)
     old = homes[3]
 
     async def scenario() -> None:
@@ -186,7 +189,7 @@ def test_with_both_a_dead_letter_is_at_the_partner_when_its_block_is_answered(
     homes: list[Path],
 ) -> None:
     """Also one that is made at once, because no server may take the block."""
-    clock = TurnedClock(now())
+    clock = TurnedClock(now() + FRACTION)
 
     async def scenario() -> None:
         async with (
@@ -195,7 +198,7 @@ def test_with_both_a_dead_letter_is_at_the_partner_when_its_block_is_answered(
         ):
             await pair(first, second)
             async with await log_in(second) as remote:
-                old = message(RECIPIENT, date=clock.moment - timedelta(days=11))
+                old = message(RECIPIENT, date=now() - timedelta(days=11))
                 line = "Post-To: server=192.168.0.1:1"
                 assert await send_mail(remote, old, line) is Word.DONE
             assert await rows(first) == [(True, "refused")]
@@ -208,7 +211,7 @@ def test_a_block_for_more_targets_than_one_command_tells_is_mirrored_whole(
     homes: list[Path], large: bool
 ) -> None:
     """Every row is at the partner, with the block."""
-    clock = TurnedClock(now())
+    clock = TurnedClock(now() + FRACTION)
     names = [f"s{number}.{'long-' * 4}name.example:8081" for number in range(15)]
     groups = itertools.islice(itertools.combinations(names, 4), MAX_POST_TO)
     lines = [post_to(*group) for group in groups]
@@ -218,14 +221,15 @@ def test_a_block_for_more_targets_than_one_command_tells_is_mirrored_whole(
         async with paired(homes[1], clock) as first, paired(homes[2], clock) as second:
             await pair(first, second)
             async with await log_in(second) as remote:
-                after = clock.moment + timedelta(hours=1)
+                date = clock.moment - FRACTION
+                after = date + timedelta(hours=1)
                 if large:
-                    key, header = data_lines(DATA, clock.moment)
+                    key, header = data_lines(DATA, date)
                     body = (*lines, *header)
                     command = StoreProxy(key, after)
                     assert await remote.post_data(command, body, len(DATA), (DATA,)) is Word.DONE
                 else:
-                    mail = message(RECIPIENT, date=clock.moment)
+                    mail = message(RECIPIENT, date=date)
                     assert await send_mail(remote, mail, *lines, after=after) is Word.DONE
             await until(lambda: has_rows(first, MAX_POST_TO))
             assert await rows(first) == [(True, "waiting")] * MAX_POST_TO
@@ -243,7 +247,7 @@ async def is_told(server: Server) -> bool:
 
 def test_whoever_ends_a_pair_delivers_what_the_partner_had_taken(homes: list[Path]) -> None:
     """Without a partner in its file a server owns the copies from its next start on."""
-    clock = TurnedClock(now())
+    clock = TurnedClock(now() + FRACTION)
 
     async def scenario() -> None:
         async with running(homes[0], clock=clock) as (target,):

@@ -40,7 +40,9 @@ class Teller:
         about = view.queue.about(row.digest)
         untold = any(each.kind == QueueKind.MIRROR and each.entry for each in about)
         waiting = [each for each in about if each.kind == QueueKind.PROXY and waits(each)]
-        new = not any(each.kind == QueueKind.MIRROR for each in about) and row in waiting
+        # By number: a row that was just queued has its moments more exactly than the store.
+        queued = any(each.number == row.number for each in waiting)
+        new = queued and not any(each.kind == QueueKind.MIRROR for each in about)
         entry = waiting[0].entry if waiting and (untold or new) else None
         view.queue.replace(QueueRow(QueueKind.MIRROR, row.digest, now, row.type, row.key, entry))
 
