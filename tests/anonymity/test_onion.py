@@ -4,7 +4,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,8 +83,9 @@ def onion_server(
 
 
 def until_published(server: Server) -> None:
-    """Wait until tor has the onion service of a server."""
+    """Wait until the onion service of a server is there, and leads to it through Tor."""
     eventually(lambda: operator_asks(server, "status")["onion_published"])
+    eventually(lambda: doctor_of(server)["hidden"])
 
 
 def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:
@@ -133,17 +134,17 @@ def elsewhere(town: Town) -> Iterator[Elsewhere]:
     """Start two more servers and let a user settle on each."""
     covert, onion = onion_server(town.place / "covert", town.network, "covert = true")
     public = Server.create(town.place / "public")
-    for server in (covert, public):
-        server.start()
-    until_published(covert)
-    ways = (*town.by_tor, "--anonymous")
-    conny = User.settle(
-        town.place, "Conny", "conny@covert.test", covert, reached_at=(onion,), ways=ways
-    )
-    pia = User.settle(town.place, "Pia", "pia@public.test", public)
-    yield Elsewhere(covert, onion, conny, public, pia)
-    for server in (covert, public):
-        server.stop()
+    with ExitStack() as running:
+        for server in (covert, public):
+            server.start()
+            running.callback(server.stop)
+        until_published(covert)
+        ways = (*town.by_tor, "--anonymous")
+        conny = User.settle(
+            town.place, "Conny", "conny@covert.test", covert, reached_at=(onion,), ways=ways
+        )
+        pia = User.settle(town.place, "Pia", "pia@public.test", public)
+        yield Elsewhere(covert, onion, conny, public, pia)
 
 
 def test_a_covert_server_has_no_public_port(elsewhere: Elsewhere) -> None:

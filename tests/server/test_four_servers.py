@@ -109,8 +109,8 @@ def all_delivered(town: Town, side: Side, data: bytes) -> bool:
 @pytest.mark.parametrize(
     "down",
     [
-        pytest.param("s1"),
-        pytest.param("r1"),
+        pytest.param("s1", marks=pytest.mark.schedule),
+        pytest.param("r1", marks=pytest.mark.schedule),
         pytest.param("s2", marks=pytest.mark.long),
         pytest.param("r2", marks=pytest.mark.long),
     ],

@@ -287,6 +287,7 @@ def test_a_first_copy_that_is_killed_goes_on(tmp_path: Path) -> None:
             side.end()
 
 
+@pytest.mark.schedule
 @pytest.mark.timeout(300)
 def test_a_cut_with_a_restart_loses_nothing(tmp_path: Path) -> None:
     """Both servers take writes, accounts, prices and mail while cut apart; then they are equal."""
