@@ -29,7 +29,8 @@ AUTH_KEY = "OriginalsReplicationKey"
 class OriginalPartner:
     """Keeps what it is told; refuses some keys, and hangs up at others.
 
-    ``logins`` are the auth keys that were tried, and ``others`` what is not for a partner.
+    ``seconds`` is what it takes for each block, ``logins`` are the auth keys that were tried,
+    and ``others`` what is not for a partner.
     """
 
     identity: TlsIdentity
@@ -37,6 +38,7 @@ class OriginalPartner:
     refuses: set[BlockKey] = field(default_factory=set)
     hangs_up_at: set[BlockKey] = field(default_factory=set)
     stalls: bool = False
+    seconds: float = 0.0
     logins: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
@@ -69,6 +71,8 @@ class OriginalPartner:
                 case _:
                     self.others.append(str(event))
                     answer = Word.FAILED
+            if isinstance(event, Replicate):
+                await asyncio.sleep(self.seconds)
             if self.stalls:
                 await asyncio.sleep(3600)
             link.write(link.conversation.send(answer))

@@ -20,9 +20,10 @@ from tests.server.mailing import (
 )
 from tests.server.original_partner import AUTH_KEY, OriginalPartner
 from tests.server.pairs import store_data, store_text
-from tests.server.users import User, data_lines, now
+from tests.server.users import User, data_lines, message, now
 
 from sealmail_protocol.block_codec import parse_data_header
+from sealmail_protocol.bundles import join_bundle
 from sealmail_protocol.canonical import data_digest
 from sealmail_protocol.commands import (
     PartnerAccount,
@@ -30,9 +31,10 @@ from sealmail_protocol.commands import (
     PartnerPair,
     Replicate,
     RepLogin,
+    StoreServer,
 )
 from sealmail_protocol.invitations import PairingCode
-from sealmail_protocol.keys import BlockKey, KeyId, data_key
+from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Word
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config, set_settings
@@ -43,6 +45,8 @@ from sealmail_store import QueueKind
 
 PATIENCE = 30.0
 SOMEBODY = KeyId(b"\x5e" * 20)
+# Entries of a bundle that takes three units of work.
+BUNDLE = 192
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +237,30 @@ def test_both_waits_for_the_partner_but_not_for_long(
                 began = asyncio.get_running_loop().time()
                 await store_data(remote, b"not for long again")
                 assert asyncio.get_running_loop().time() - began < 3
+
+    run(scenario)
+
+
+def test_both_waits_once_for_a_whole_bundle(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """However many units of work it takes to store, and though the partner answers all along."""
+    partner.seconds = 0.06
+    moment = now()
+    mails = [message(SOMEBODY, date=moment, data=b"mail %d" % number) for number in range(BUNDLE)]
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", replication="both") as server:
+            await until(lambda: connected(server))
+            await server.services.desk.add(SOMEBODY.hex, "A" * 20)
+            async with await connect(server) as remote:
+                began = asyncio.get_running_loop().time()
+                command = StoreServer(mailbox_key("0", SOMEBODY))
+                assert await remote.post(command, join_bundle(mails)) is Word.DONE
+                waited = asyncio.get_running_loop().time() - began
+            # Nearly four seconds for each unit would be twelve in turn.
+            assert 4 < waited < 9
+            assert await holds(server, "message-announcement", command.key) == BUNDLE
 
     run(scenario)
 
