@@ -148,7 +148,7 @@ class Receiver:
                 return
             asked = message.wanted or self._comes_from_known(message)
             limit = None if asked else MAX_UNASKED
-            if limit is not None and len(keys) * PIECE_SIZE > limit:
+            if limit is not None and len(keys) * peer.channel.piece_size > limit:
                 self._leave_large(message)
                 return
             found = await self._fetch(peer, message, directory, limit)
@@ -173,7 +173,11 @@ class Receiver:
 
         def opener(joined: JoinedPieces) -> OpenedSeal:
             return open_seal(
-                joined, keyring=self._desk.keyring, passphrase=passphrase, directory=directory
+                joined,
+                keyring=self._desk.keyring,
+                passphrase=passphrase,
+                directory=directory,
+                watcher=self._desk.watcher,
             )
 
         for _ in range(_MAX_FETCHES):
@@ -280,6 +284,7 @@ class Receiver:
             keyring=self._desk.keyring,
             passphrase=passphrase,
             directory=directory,
+            watcher=self._desk.watcher,
             size=sum(piece.path.stat().st_size for piece in pieces if piece.path.exists()),
         )
 

@@ -143,15 +143,15 @@ class Sender:
             desk, message.number, files.sealed, self._early_servers(message, waiting)
         )
         try:
-            with desk.watcher.task("sealing"):
-                sealed = await asyncio.to_thread(
-                    order.carry_out,
-                    files,
-                    desk.keyring,
-                    desk.passphrase,
-                    early.found,
-                    channel.piece_size,
-                )
+            sealed = await asyncio.to_thread(
+                order.carry_out,
+                files,
+                desk.keyring,
+                desk.passphrase,
+                early.found,
+                channel.piece_size,
+                desk.watcher,
+            )
             require_size(desk, sum(piece.size for piece in sealed.pieces), addressees)
             await early.finish()
         except BaseException:

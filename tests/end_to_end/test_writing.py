@@ -161,7 +161,7 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert got["forwarded"]["sender_key"] == uta.key_id.hex
     assert (got["forwarded"]["signature"], got["forwarded"]["remark"]) == ("valid", "")
     shown = wanda.does("read", str(got["number"])).output
-    assert f"of Uta <uta@a.example> {uta.key_id}, signature valid" in shown
+    assert f"of Uta <uta@a.example> {uta.key_id} (pinned), signature valid" in shown
     inner = wanda.does("read", str(got["forwarded"]["number"]), "--json").value
     assert (inner["folder"], inner["text"]) == ("forwarded", "text")
     assert [one["name"] for one in inner["attachments"]] == ["plan.txt"]
@@ -172,6 +172,15 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert back["text"].startswith("see\n")
     uta.does("save", str(back["number"]), str(tmp_path))
     assert (tmp_path / "plan (2).txt").read_text() == "the plan"
+
+
+def given(user: User, other: User) -> list[bool]:
+    """Return which secrets that ``user`` gave the other are usable, the oldest first."""
+    return [
+        row["usable"]
+        for row in user.does("bypass", "list", "--json").value
+        if row["direction"] == "given" and row["key_id"] == other.key_id.hex
+    ]
 
 
 async def published(remote: RemoteServer, key_id: KeyId) -> KeyAnnouncement:
@@ -215,7 +224,11 @@ def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
     assert by_work.token is None
     assert bits(by_work) >= Difficulty.parse(DEAR).bits
     fetched(veit, "By work")
+    # With this he gives her another secret.
+    sends(veit, "Again", "--to", uta.address)
+    assert given(veit, uta) == [False, True]
     veit.does("block", uta.address)
+    assert given(veit, uta) == [False, False]
     sends(uta, "Blocked", "--to", veit.address)
     assert veit.does("fetch", "--all", "--json").value["filed"] == []
     veit.does("unblock", uta.key_id.hex)
