@@ -10,7 +10,7 @@ from sealmail_client.desk import utc_now
 from sealmail_client.headers import Header, Place, Recipient
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import AckFile, Letter
-from sealmail_client.message_zip import write_zip
+from sealmail_client.message_zip import zip_chunks
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.pins import MemoryPins
 from sealmail_pow import Difficulty, mint
@@ -44,9 +44,7 @@ def forged_letter(claimed: User, reader: User, subject: str) -> Letter:
 
 def sign(keyring: Keyring, signer: User, letter: Letter) -> tuple[bytes, bytes]:
     """Return the ZIP of a letter and a signature over it, by whomever."""
-    packed = io.BytesIO()
-    write_zip(letter, packed)
-    content = packed.getvalue()
+    content = b"".join(zip_chunks(letter))
     return content, keyring.sign_detached(io.BytesIO(content), signer.key_id, None)
 
 
