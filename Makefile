@@ -53,10 +53,10 @@ demo: run-needs $(STAMPS)/run ## print the journey of one mail step by step, the
 test: test-needs check ## run the checks, then every test but the long ones
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_OPTIONS)
 
-test-long: test-needs $(STAMPS)/test ## run the tests that take minutes
+test-long: test-needs $(STAMPS)/test ## run the tests that take minutes, and all schedules of pairs
 	@.ci/system-packages chromium:chromium
 	@.ci/i2pd $(VENV)/i2pd
-	$(BIN)/python -m pytest -m long $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "long or schedule" $(PYTEST_OPTIONS)
 
 check: $(STAMPS)/test ## check format, style and types
 	$(BIN)/ruff format --check .

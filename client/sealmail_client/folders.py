@@ -165,11 +165,6 @@ class Folders:
         """Remember that the user has seen this mail."""
         self._database.write("UPDATE mail SET unread = 0 WHERE id = ?", number)
 
-    def holds(self, message_hash: BlockKey) -> bool:
-        """Return whether mail made of these sealed bytes was filed."""
-        query = "SELECT 1 FROM mail WHERE folder = ? AND message_hash = ?"
-        return self._database.row(query, Folder.INBOX, message_hash.hex) is not None
-
     def _next_number(self) -> int:
         row = self._database.row("SELECT coalesce(max(id), 0) + 1 AS next FROM mail")
         assert row is not None  # noqa: S101 - an aggregate always has a row

@@ -341,7 +341,7 @@ class Sender:
             return await self._hand_over(message, recipient, peer)
 
         try:
-            order = self._order(message, route)
+            order = self.order(message, route)
             server = await deliver_to_group(self._desk.servers, order, hand_over)
         except NotDelivered as error:
             return list(error.reasons)
@@ -350,7 +350,7 @@ class Sender:
         )
         return []
 
-    def _order(self, message: OutgoingMessage, route: Route) -> Route:
+    def order(self, message: OutgoingMessage, route: Route) -> Route:
         """Return the servers in random order, those that hold data of the message first."""
         outbox, place = self._desk.outbox, route.channel.place
         servers = self._dice.sample(route.servers, len(route.servers))
