@@ -1,11 +1,12 @@
 """What prices cost: a sender at home in seconds, a sender of a million mails in money.
 
-It measures nothing: it computes the tables of docs/proof-of-work.md from the assumptions below,
-and prints them in Markdown.
+It measures nothing: it computes the tables of docs/proof-of-work.md from the published
+measurements and the assumptions below, and prints them in Markdown.
 """
 
 from dataclasses import dataclass
 
+from sealmail_client.terms import HOME_COMPUTER_HASHES
 from sealmail_pow import Difficulty
 from sealmail_pow.odds import expected_hashes, hashes_for
 from sealmail_pow.search import useful_threads
@@ -14,11 +15,16 @@ BITS = range(24, 73, 4)
 A_MILLION = 1_000_000
 SECONDS_AN_HOUR = 3600
 
-# One core, 60 bytes of data, as `make bench-pow` measured it (docs/benchmarks.md).
-CORE_RATE = 37e6
-OLD_CORE_RATE = 16e6
-ORIGINAL_RATE = 0.6e6
-# A home computer of 2022 or later; the old one has AVX2 and two cores to spare.
+# Hashes a second of one core over 60 bytes of data. Assumed is the home computer, at the rate
+# that prices in seconds go by: a processor with SHA instructions does 30.5 million and one with
+# AVX-512 up to 77.5, where `make bench-pow` was run (docs/benchmarks.md).
+HOME_RATE = HOME_COMPUTER_HASHES
+# Measured there: AVX2 on the slower of two processors, 22.3 times its baseline of 0.48 million;
+# the fastest kernel, which a mailer of millions would rent; and the quicker baseline.
+OLD_RATE = 10.7e6
+RENTED_RATE = 77.5e6
+PLAIN_RATE = 1.24e6
+# The old computer has AVX2 and two cores to spare.
 HOME_CORES = 4
 OLD_CORES = 2
 
@@ -37,10 +43,10 @@ class Rented:
         return hours * self.dollars_an_hour
 
 
-# Assumed, not measured by us: a core by the hour where interruptions are accepted; and a gaming
-# card of 2022, for which password crackers publish 22 thousand million SHA-256 of one block a
-# second. A stamp over a short mail takes two blocks, so half of that.
-CORE = Rented("rented core", CORE_RATE, 0.01)
+# Assumed, not measured by us: what a core costs by the hour where interruptions are accepted; and
+# a gaming card of 2022, for which password crackers publish 22 thousand million SHA-256 of one
+# block a second. A stamp over a short mail takes two blocks, so half of that.
+CORE = Rented("rented core", RENTED_RATE, 0.01)
 CARD = Rented("rented graphics card", 22e9 / 2, 0.35)
 
 
@@ -70,14 +76,14 @@ def seconds_table() -> list[str]:
     for bits in BITS:
         price = Difficulty(bits)
         mean = expected_hashes(price)
-        home = CORE_RATE * useful_threads(price, HOME_CORES)
-        old = OLD_CORE_RATE * useful_threads(price, OLD_CORES)
+        home = HOME_RATE * useful_threads(price, HOME_CORES)
+        old = OLD_RATE * useful_threads(price, OLD_CORES)
         cells = (
             f"{mean:.2g}".replace("e+0", "e").replace("e+", "e"),
             duration(mean / home),
             duration(hashes_for(price, 0.9) / home),
             duration(mean / old),
-            duration(mean / ORIGINAL_RATE),
+            duration(mean / PLAIN_RATE),
         )
         rows.append(f"| `{price}` | {' | '.join(cells)} |")
     return rows

@@ -113,19 +113,25 @@ def _digester(data: Buffer, length: int) -> Callable[[bytes], bytes]:
 
 def _search_table(prefixes: _Prefixes, form: bytes, wanted: int) -> list[bytes]:
     """Count nonces from 0 until ``wanted`` of them share a prefix; return them in order."""
-    first: dict[bytes, int] = {}
+    # A dictionary of millions grows, and is let go, in one piece that takes seconds and lets no
+    # other thread run. So there is one for each first byte.
+    first: list[dict[bytes, int]] = [{} for _ in range(256)]
     repeated: dict[bytes, list[int]] = {}
     numbers = itertools.count()
-    while True:
-        count = next(numbers)
-        prefix = prefixes.of(form % count)
-        earliest = first.setdefault(prefix, count)
-        if earliest == count:
-            continue
-        sharing = repeated.setdefault(prefix, [earliest])
-        sharing.append(count)
-        if len(sharing) == wanted:
-            return [form % each for each in sharing]
+    try:
+        while True:
+            count = next(numbers)
+            prefix = prefixes.of(form % count)
+            earliest = first[prefix[0]].setdefault(prefix, count)
+            if earliest == count:
+                continue
+            sharing = repeated.setdefault(prefix, [earliest])
+            sharing.append(count)
+            if len(sharing) == wanted:
+                return [form % each for each in sharing]
+    finally:
+        for each_byte in first:
+            each_byte.clear()
 
 
 @dataclass(frozen=True, slots=True)

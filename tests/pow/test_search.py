@@ -6,6 +6,7 @@ import statistics
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -218,12 +219,28 @@ def test_a_search_ends_when_cancelled(
             cancel=lambda: next(answers),
             kernel=kernel,
         )
-    assert stopped.value.hashes > 0
+    # A search that counts may have been waiting for the memory of its table till then.
+    assert stopped.value.hashes > 0 or deterministic or difficulty.nonces > 2
     assert next(answers, None) is None
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_another_thread_ends_a_search(threads: int) -> None:
+SEARCHES_WITHOUT_HOPE = [
+    pytest.param(b"a letter", Difficulty(64), {"threads": 1}, id="walk"),
+    pytest.param(b"a letter", Difficulty(64), {"threads": 2}, id="two-threads"),
+    pytest.param(b"a letter", Difficulty(64), {"deterministic": True}, id="count"),
+    pytest.param(b"a letter", Difficulty(64, 3), {}, id="three-nonces"),
+    pytest.param(bytes(8 * 1024 * 1024), Difficulty(64), {}, id="large-data"),
+    pytest.param(b"a letter", Difficulty(64), {"kernel": "python"}, id="python"),
+    pytest.param(
+        b"a letter", Difficulty(64), {"kernel": "python", "deterministic": True}, id="python-count"
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "difficulty", "how"), SEARCHES_WITHOUT_HOPE)
+def test_another_thread_ends_a_search(
+    data: bytes, difficulty: Difficulty, how: dict[str, Any]
+) -> None:
     """A mint that would take minutes returns once another thread says that it is not wanted."""
     begun, unwanted = threading.Event(), threading.Event()
 
@@ -232,13 +249,14 @@ def test_another_thread_ends_a_search(threads: int) -> None:
         return unwanted.is_set()
 
     with ThreadPoolExecutor(1) as pool:
-        minting = pool.submit(mint, b"a letter", Difficulty(64), threads=threads, cancel=cancel)
+        minting = pool.submit(solve, data, difficulty, cancel=cancel, **how)
         try:
             assert begun.wait(60)
             assert not minting.done()
         finally:
             unwanted.set()
-        assert isinstance(minting.exception(60), MintCancelled)
+        # Fifty milliseconds is what it should take; a loaded machine is given longer.
+        assert isinstance(minting.exception(1), MintCancelled)
 
 
 def test_cancel_is_asked_before_each_try_on_large_data() -> None:

@@ -22,6 +22,7 @@ typedef uint32_t lanes __attribute__((vector_size(64)));
 #define XOR3(x, y, z) TERNARY(x, y, z, 0x96)
 #define CHOOSE(e, f, g) TERNARY(e, f, g, 0xca)
 #define MAJORITY(a, b, c) TERNARY(a, b, c, 0xe8)
+#define FORM(x) __asm__("" : "+v"(x))
 /* A shuffle of bytes looks all of them up in a table of sixteen, one copy in each quarter. */
 #define HEX_TABLE _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)"0123456789abcdef"))
 #define HEX(x) ((lanes)_mm512_shuffle_epi8(HEX_TABLE, (__m512i)(x)))

@@ -6,7 +6,7 @@
 #include "processor.h"
 #include "watch.h"
 
-#if defined(__x86_64__)
+#ifdef X86_KERNELS
 
 #include <cpuid.h>
 

@@ -3,6 +3,7 @@
  * Nonces are tried in order, and a table remembers for each place which count led there; the
  * first place met often enough is the solution.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -20,6 +21,11 @@ enum {
      * have come from memory when they are needed. */
     LARGE_LOT = 256,
     HASHES_A_LOOK = 4096,
+    /* So much memory comes soon enough; more is asked of the system page by page, in the least
+     * pages that it gives, with looks between. */
+    BYTES_AT_ONCE = 32 * 1024 * 1024,
+    BYTES_A_LOOK = 2 * 1024 * 1024,
+    LEAST_PAGE = 4096,
 };
 
 /* A slot is zero, or the count, as its distance from the table's first one plus one, below as
@@ -62,7 +68,19 @@ static size_t slot_of(const struct tables *tables, uint64_t place)
     return scramble(place) >> (32 - tables->log_slots);
 }
 
-static bool add_table(struct tables *tables, uint64_t base)
+/* Have the system give the memory of a large table. It clears each page when that is first used,
+ * and the first lots use them all: half a second or more for 256 MiB when memory is scarce. */
+static void claim_pages(uint32_t *slots, size_t bytes, struct watch *watch)
+{
+    volatile uint8_t *memory = (volatile uint8_t *)slots;
+    for (size_t at = 0; at < bytes && !is_stopped(watch); at += LEAST_PAGE) {
+        if (at % BYTES_A_LOOK == 0)
+            glance(watch);
+        memory[at] = 0;
+    }
+}
+
+static bool add_table(struct tables *tables, uint64_t base, struct watch *watch)
 {
     if (tables->used == MOST_TABLES)
         return false;
@@ -86,13 +104,16 @@ static bool add_table(struct tables *tables, uint64_t base)
         /* Each probe is in another page; of huge ones the processor knows enough by heart. */
         madvise(table->slots, bytes, MADV_HUGEPAGE);
 #endif
+        if (bytes > BYTES_AT_ONCE)
+            claim_pages(table->slots, bytes, watch);
     }
     tables->used++;
     return true;
 }
 
-static void free_tables(struct tables *tables)
+static void *free_tables(void *argument)
 {
+    struct tables *tables = argument;
     for (; tables->used > 0; tables->used--) {
         struct table *table = &tables->of[tables->used - 1];
         if (are_small(tables)) {
@@ -102,6 +123,19 @@ static void free_tables(struct tables *tables)
             munmap(table->slots, sizeof *table->slots << tables->log_slots);
         }
     }
+    free(tables);
+    return NULL;
+}
+
+/* Where pages are small the system takes 20 ms to have a large table back: nobody waits for more
+ * than one. */
+static void let_go(struct tables *tables)
+{
+    pthread_t other;
+    if (tables->used > 1 && pthread_create(&other, NULL, free_tables, tables) == 0)
+        pthread_detach(other);
+    else
+        free_tables(tables);
 }
 
 static void digest_count(const struct message *message, uint64_t count, uint8_t digest[32])
@@ -198,7 +232,6 @@ static enum outcome count_up(struct tables *tables, const struct task *task,
     /* Where nothing comes from far, small lots waste fewer hashes at the end. */
     struct lot lot = {.count = are_small(tables) ? task->kernel->lanes : LARGE_LOT};
     uint64_t noted = 0;
-    glance(task->watch);
     while (!is_stopped(task->watch)) {
         hash_lot(&lot, tables, task, message);
         if (is_stopped(task->watch))
@@ -212,7 +245,7 @@ static enum outcome count_up(struct tables *tables, const struct task *task,
             glance(task->watch);
         }
         if (lot.from - tables->of[tables->used - 1].base > tables->room &&
-            !add_table(tables, lot.from))
+            !add_table(tables, lot.from, task->watch))
             return OUT_OF_MEMORY;
     }
     return STOPPED;
@@ -222,27 +255,32 @@ enum outcome search_by_counting(const struct task *task, unsigned wanted, double
                                 struct solution *solution)
 {
     struct message *message = malloc(sizeof *message);
-    if (message == NULL)
+    struct tables *tables = malloc(sizeof *tables);
+    if (message == NULL || tables == NULL) {
+        free(message);
+        free(tables);
         return OUT_OF_MEMORY;
+    }
     prepare_count(message, task->data, task->length, task->salt, task->bits);
 
-    struct tables tables = {.log_slots = LEAST_LOG_SLOTS};
-    while (tables.log_slots < MOST_LOG_SLOTS && (double)(1 << tables.log_slots) < 2 * expected)
-        tables.log_slots++;
+    *tables = (struct tables){.log_slots = LEAST_LOG_SLOTS};
+    while (tables->log_slots < MOST_LOG_SLOTS && (double)(1 << tables->log_slots) < 2 * expected)
+        tables->log_slots++;
     /* Four fifths of the slots; the lot during which that is reached still goes in. */
-    tables.room = ((uint64_t)1 << tables.log_slots) / 5 * 4 - MOST_LANES;
+    tables->room = ((uint64_t)1 << tables->log_slots) / 5 * 4 - MOST_LANES;
 
     uint64_t agreeing[MOST_NONCES];
     enum outcome outcome = OUT_OF_MEMORY;
-    if (add_table(&tables, 0))
-        outcome = count_up(&tables, task, message, wanted, agreeing);
+    glance(task->watch);
+    if (add_table(tables, 0, task->watch))
+        outcome = count_up(tables, task, message, wanted, agreeing);
     if (outcome == FOUND) {
         solution->nonce_length = message->nonce_length;
         solution->hashes = agreeing[wanted - 1] + 1;
         for (unsigned which = 0; which < wanted; which++)
             spell_count(message, agreeing[which], solution->nonces[which]);
     }
-    free_tables(&tables);
+    let_go(tables);
     free(message);
     return outcome;
 }

@@ -24,7 +24,7 @@ enum { MOST_LOG_SLOTS = 16 };
 
 /* A place is at most so many bits. If more are asked for, walks meet now and then at places that
  * do not agree in all of them, and go on: as each meeting is found among all points known by
- * then, the work is not much more, half as much again for six bits. Tests make do with fewer. */
+ * then, the work is not much more, less than twice for six bits. Tests make do with fewer. */
 #ifndef PLACE_BITS
 #define PLACE_BITS 64
 #endif

@@ -1,9 +1,10 @@
 /* Eight messages at once in the 256-bit registers of AVX2. */
-#if defined(__x86_64__)
+#include "processor.h"
+
+#ifdef X86_KERNELS
 
 #include <immintrin.h>
 
-#include "processor.h"
 #include "sha256.h"
 
 typedef uint32_t lanes __attribute__((vector_size(32)));
@@ -19,6 +20,7 @@ typedef uint32_t lanes __attribute__((vector_size(32)));
 #define CHOOSE(e, f, g) ((g) ^ ((e) & ((f) ^ (g))))
 /* The compiler keeps a ^ b: in the next round it is b ^ c. */
 #define MAJORITY(a, b, c) ((b) ^ (((a) ^ (b)) & ((b) ^ (c))))
+#define FORM(x) __asm__("" : "+x"(x))
 /* A shuffle of bytes looks all of them up in a table of sixteen, one copy in each half. */
 #define HEX_TABLE _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)"0123456789abcdef"))
 #define HEX(x) ((lanes)_mm256_shuffle_epi8(HEX_TABLE, (__m256i)(x)))

@@ -1,5 +1,7 @@
 /* Thirty-two messages at once in the 512-bit registers of AVX-512, as two vectors of sixteen. */
-#if defined(__x86_64__)
+#include "processor.h"
+
+#ifdef X86_KERNELS
 
 #include "avx512.h"
 

@@ -1,7 +1,9 @@
 /* Sixteen messages at once, in one vector of AVX-512: for the few tries that a stamp over long
  * data takes, of which a lot of thirty-two would waste many, and for processors that gain nothing
  * by a second vector. */
-#if defined(__x86_64__)
+#include "processor.h"
+
+#ifdef X86_KERNELS
 
 #include "avx512.h"
 

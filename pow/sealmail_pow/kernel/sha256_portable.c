@@ -73,6 +73,8 @@ typedef uint32_t lanes __attribute__((vector_size(16)));
 #define CHOOSE(e, f, g) ((g) ^ ((e) & ((f) ^ (g))))
 /* The compiler keeps a ^ b: in the next round it is b ^ c. */
 #define MAJORITY(a, b, c) ((b) ^ (((a) ^ (b)) & ((b) ^ (c))))
+/* The registers of an unknown processor cannot be named. */
+#define FORM(x) ((void)(x))
 /* Adding six carries into the upper half of a byte from ten on; 'a' is 39 beyond '9' + 1. */
 #define TEN_UP(x) (((x) + 0x06060606) >> 4 & 0x01010101)
 #define HEX(x) ((x) + 0x30303030 + (TEN_UP(x) << 5) + (TEN_UP(x) << 3) - TEN_UP(x))

@@ -4,14 +4,15 @@
  * in each: one message alone leaves the unit idle most of the time, four keep it busy.
  *
  * The instructions hold the state in two registers, of the words A B E F and C D G H. */
-#if defined(__x86_64__)
+#include "processor.h"
+
+#ifdef X86_KERNELS
 
 #include <immintrin.h>
 #include <string.h>
 
 #include "kernels.h"
 #include "message.h"
-#include "processor.h"
 
 #define TARGET __attribute__((target("sha,sse4.1")))
 #define INLINE static inline __attribute__((always_inline)) TARGET
