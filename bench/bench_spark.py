@@ -27,7 +27,8 @@ from sealmail_pow import IMPLEMENTATION
 from sealmail_spark.audits import JOBS, Background
 from sealmail_spark.checking import checks_for
 from sealmail_spark.generator.making import make_keys, make_store
-from sealmail_spark.jobs.pow import COLUMNS, TYPES
+from sealmail_spark.jobs.pow import TYPES
+from sealmail_spark.payments import payment_batches
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.session import close_session, open_session
@@ -51,8 +52,8 @@ def plain_part(part: KeyRange, job: str, signatures: str) -> int:
     if job == "store":
         checks = checks_for({"signatures": signatures})
         return sum(batch.num_rows for batch in tally_batches(stored_rows(part), checks))
-    checks = checks_for({}, COLUMNS)
-    return sum(len(checks.examine(rows)) for rows in stored_rows(part))
+    batches = payment_batches(stored_rows(part), checks_for({}))
+    return sum(batch.num_rows for batch in batches)
 
 
 def plain(directory: Path, job: str, processes: int, signatures: str = "0") -> float:

@@ -87,11 +87,10 @@ def audit_keys(tables: Tables, background: Background) -> Audit:
 
 def audit_pow(tables: Tables, background: Background) -> Audit:
     """Weigh what mail has paid, and tell what prices cost."""
-    wish = replace(tables.wish, signatures=0.0)
-    facts = kept(tables.facts(pow.COLUMNS, pow.TYPES, wish))
+    payments = kept(tables.payments(pow.TYPES))
     prices = pow.price_figures(tables.spark, background.market or Market.here())
-    figures = pow.pow_figures(facts).unionByName(prices)
-    return Audit(pow.pow_findings(facts), figures, held=(facts,))
+    figures = pow.pow_figures(payments).unionByName(prices)
+    return Audit(pow.pow_findings(payments), figures, held=(payments,))
 
 
 def audit_delivery(ledger: DataFrame, tables: Tables | None) -> Audit:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +12,12 @@ from pyspark.sql.types import StructType
 
 from sealmail_spark.batches import CHECKED_COLUMNS, arrow_schema, facts_batch, rows_of_batch
 from sealmail_spark.checking import HASHED, checks_for
+from sealmail_spark.checks import BlockChecks
 from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.export_mark import EXPORTED_BLOCKS, is_export, read_mark
-from sealmail_spark.schemas import FACTS, TALLIES
+from sealmail_spark.facts import StoredRow
+from sealmail_spark.payments import payment_batches
+from sealmail_spark.schemas import FACTS, PAYMENTS, TALLIES
 from sealmail_spark.source import FORMAT
 from sealmail_spark.store_files import StoreFolder, UnreadableStore, find_stores
 from sealmail_spark.tallies import tally_batches
@@ -65,8 +68,16 @@ class Tables:
         """Return examined blocks and values of the DHT, summed up, and their problems."""
         if self._export is None:
             return self._reader((), self.wish, HELD).option("view", "tallies").load()
-        tally = _tallying(self.wish.options)
+        tally = _summing(tally_batches, self.wish.options)
         return self._exported((), HELD).select(*CHECKED_COLUMNS).mapInArrow(tally, TALLIES)
+
+    def payments(self, types: Sequence[str]) -> DataFrame:
+        """Return what blocks of some types say of payment, summed up; signatures are left out."""
+        wish = replace(self.wish, signatures=0.0)
+        if self._export is None:
+            return self._reader(types, wish).option("view", "payments").load()
+        weigh = _summing(payment_batches, wish.options)
+        return self._exported(types).select(*CHECKED_COLUMNS).mapInArrow(weigh, PAYMENTS)
 
     def facts(
         self, columns: Sequence[str], types: Sequence[str] = (), wish: Wish | None = None
@@ -134,11 +145,14 @@ def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
     )
 
 
-def _tallying(options: dict[str, str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def tally(batches: Batches) -> Iterator[pa.RecordBatch]:
-        return tally_batches(map(rows_of_batch, batches), checks_for(options))
+def _summing(
+    batches_of: Callable[[Iterable[list[StoredRow]], BlockChecks], Iterator[pa.RecordBatch]],
+    options: dict[str, str],
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def sum_up(batches: Batches) -> Iterator[pa.RecordBatch]:
+        return batches_of(map(rows_of_batch, batches), checks_for(options))
 
-    return tally
+    return sum_up
 
 
 def _examining(

@@ -7,8 +7,8 @@ Options, beside ``path`` (a store, a data directory, or a directory of many):
 - ``types``: block types with commas; the others are not touched;
 - ``held``: ``server`` (the server's own blocks, as is the default), ``dht`` (what it keeps for
   the DHT), or both with a comma: a column of the same name tells them apart;
-- ``view``: ``blocks`` (the rows as they are), ``facts`` (examined where they are read) or
-  ``tallies`` (examined and summed up there);
+- ``view``: ``blocks`` (the rows as they are), ``facts`` (examined where they are read),
+  ``tallies`` or ``payments`` (examined and summed up there);
 - ``signatures``: which share of the signatures to verify, 0 to 1; ``certificates``: ``true`` reads
   what keys say of themselves; neither for ``blocks``;
 - ``seen``: the present of the audit in seconds since 1970, else what each store last knew;
@@ -37,7 +37,8 @@ from sealmail_spark.batches import (
 from sealmail_spark.checking import HASHED, checks_for
 from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.facts import StoredRow
-from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS, FACTS, TALLIES
+from sealmail_spark.payments import payment_batches
+from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS, FACTS, PAYMENTS, TALLIES
 from sealmail_spark.store_files import (
     UNREAD,
     KeyRange,
@@ -96,7 +97,7 @@ class SealmailSource(DataSource):
         return str(view)
 
 
-_VIEWS: Final = {"blocks": BLOCKS, "facts": FACTS, "tallies": TALLIES}
+_VIEWS: Final = {"blocks": BLOCKS, "facts": FACTS, "tallies": TALLIES, "payments": PAYMENTS}
 
 
 def _pick(columns: StructType, names: Sequence[str]) -> StructType:
@@ -219,10 +220,19 @@ class _TallyReader(_Reader):
         return tally_batches(stored_rows(partition.value), checks_for(self.options))
 
 
+class _PaymentReader(_Reader):
+    """Reads, examines and sums up what mail has paid."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the payments of a range."""
+        return payment_batches(stored_rows(partition.value), checks_for(self.options))
+
+
 _READERS: Final[dict[str, Callable[[Mapping[str, str], StructType], _Reader]]] = {
     "blocks": _BlockReader,
     "facts": _FactsReader,
     "tallies": _TallyReader,
+    "payments": _PaymentReader,
 }
 
 _PLACES: Final = {name: CHECKED_COLUMNS.index(name) for name in CHECKED_COLUMNS}
