@@ -61,7 +61,6 @@ ANNOUNCED: Final = StructType(
         StructField("created", _MOMENT, True),
         StructField("read", _BOOLEAN, False),
         StructField("key_expires", _MOMENT, True),
-        StructField("can_encrypt", _BOOLEAN, True),
         StructField("old_self_signature", _BOOLEAN, True),
     ]
 )
