@@ -65,10 +65,10 @@ def audit_replicas(tables: Tables, background: Background) -> Audit:
     """Compare stores that should be equal."""
     del background
     blocks = kept(tables.blocks(replicas.COLUMNS))
-    names = tables.names()
+    moments = tables.moments()
     return Audit(
-        replicas.replica_findings(blocks, names),
-        replicas.replica_figures(blocks, names),
+        replicas.replica_findings(blocks, moments),
+        replicas.replica_figures(blocks, moments),
         held=(blocks,),
     )
 

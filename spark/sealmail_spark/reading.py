@@ -19,7 +19,8 @@ from sealmail_spark.facts import StoredRow
 from sealmail_spark.payments import payment_batches
 from sealmail_spark.schemas import FACTS, PAYMENTS, TALLIES
 from sealmail_spark.source import FORMAT
-from sealmail_spark.store_files import StoreFolder, UnreadableStore, find_stores
+from sealmail_spark.store_files import StoreFolder, find_stores, latest_time_seen
+from sealmail_spark.store_index import UnreadableStore, open_index
 from sealmail_spark.tallies import tally_batches
 
 Batches = Iterable[pa.RecordBatch]
@@ -63,6 +64,14 @@ class Tables:
         if self._export is not None:
             return tuple(read_mark(self._export))
         return tuple(store.name for store in self.stores)
+
+    def moments(self) -> dict[str, int]:
+        """Return the last moment that each store knew of, by its name, or that of the wish."""
+        if self._export is not None:
+            known = {name: mark.seen for name, mark in read_mark(self._export).items()}
+        else:
+            known = {store.name: _latest(store) for store in self.stores}
+        return {name: self.wish.seen or latest for name, latest in known.items()}
 
     def tallies(self) -> DataFrame:
         """Return examined blocks and values of the DHT, summed up, and their problems."""
@@ -125,9 +134,8 @@ class Tables:
             raise ValueError("not an export")
         blocks = self.spark.read.parquet(str(self._export / EXPORTED_BLOCKS))
         seen = F.lit(self.wish.seen)
-        for name, reached in read_mark(self._export).items():
-            last = F.lit(self.wish.seen or reached.seen)
-            seen = F.when(F.col("store") == name, last).otherwise(seen)
+        for name, latest in self.moments().items():
+            seen = F.when(F.col("store") == name, F.lit(latest)).otherwise(seen)
         found = blocks.withColumn("seen", F.timestamp_seconds(seen))
         found = found.where(F.col("held").isin(*held))
         return found.where(F.col("type").isin(*types)) if types else found
@@ -143,6 +151,11 @@ def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
         else StoreFolder(str(store.directory), store.directory)
         for _, store in found
     )
+
+
+def _latest(store: StoreFolder) -> int:
+    with open_index(store.directory) as index:
+        return latest_time_seen(index)
 
 
 def _summing(

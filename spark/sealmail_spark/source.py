@@ -114,6 +114,9 @@ class _Reader(DataSourceReader):
         self.options = options
         self.schema = schema
 
+    # Whether what is only held to be delivered elsewhere is of interest.
+    in_transit = False
+
     def partitions(self) -> Sequence[InputPartition]:
         """Return ranges of keys that can be read apart."""
         types = self.options.get("types")
@@ -125,6 +128,7 @@ class _Reader(DataSourceReader):
             int(seen) if seen is not None else None,
             json.loads(self.options.get("after", "{}")),
             _held(self.options),
+            in_transit=self.in_transit,
         )
         return [_Part(each) for each in ranges]
 
@@ -214,6 +218,8 @@ class _FactsReader(_Reader):
 
 class _TallyReader(_Reader):
     """Reads, examines and sums up."""
+
+    in_transit = True
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the tallies of a range."""
