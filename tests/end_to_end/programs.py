@@ -52,7 +52,7 @@ class Server:
         address = f"127.0.0.1:{free_port()}"
         _sealmaild("init", "--data", str(directory), "--listen", address)
         allow_private_targets(directory)
-        auth_keys = _sealmaild("account", "generate", "16", "--data", str(directory)).split()
+        auth_keys = _sealmaild("account", "generate", "64", "--data", str(directory)).split()
         return cls(directory, ServerAddress.parse(address), auth_keys)
 
     def start(self) -> None:

@@ -284,8 +284,11 @@ def test_a_revoked_key_ends_for_everybody_and_for_good(
     refused = CliRunner().invoke(main, vera.command("identity", "revoke")[1:], input="n\n")
     assert refused.exit_code == 1
     vera.does("identity", "revoke", "--yes")
-    found = bob.does("key", "find", vera.address, "--server", str(first.address), "--json").value
+    at_first = ("--server", str(first.address))
+    found = bob.does("key", "find", vera.key_id.hex, *at_first, "--json").value
     assert [(one["key_id"], one["revoked"]) for one in found] == [(vera.key_id.hex, True)]
+    # Its claim went with it: who types the address finds nobody.
+    assert bob.tries("key", "find", vera.address, *at_first).exit_code == 20
     assert bob.sends([vera], "Too late").exit_code == 6
     letter = ("send", "--to", bob.address, "--message", "x")
     for words in (letter, ("key", "publish"), ("outbox", "--retry")):
@@ -322,7 +325,7 @@ def test_a_revocation_that_reached_no_server_is_posted_by_the_next_fetch(
     olga.does("fetch")
     assert olga.tries("key", "publish").exit_code == 25
     (found,) = bob.does(
-        "key", "find", olga.address, "--server", str(first.address), "--json"
+        "key", "find", olga.key_id.hex, "--server", str(first.address), "--json"
     ).value
     assert found["revoked"]
 

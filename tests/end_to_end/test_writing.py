@@ -161,7 +161,7 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert got["forwarded"]["sender_key"] == uta.key_id.hex
     assert (got["forwarded"]["signature"], got["forwarded"]["remark"]) == ("valid", "")
     shown = wanda.does("read", str(got["number"])).output
-    assert f"of Uta <uta@a.example> {uta.key_id}, signature valid" in shown
+    assert f"of Uta <uta@a.example> {uta.key_id} (pinned), signature valid" in shown
     inner = wanda.does("read", str(got["forwarded"]["number"]), "--json").value
     assert (inner["folder"], inner["text"]) == ("forwarded", "text")
     assert [one["name"] for one in inner["attachments"]] == ["plan.txt"]

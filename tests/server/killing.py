@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.server.conftest import sealmaild
 from tests.server.users import data_lines
+from tests.store.samples import all_entries
 
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import NetworkError
@@ -26,7 +27,6 @@ from sealmail_store import BlockStore
 CLIENTS = 24
 LARGE = 100_000
 LOCAL = DialSettings(allow_private_targets=True)
-FIRST_KEY, LAST_KEY = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
 
 
 @dataclass
@@ -99,9 +99,7 @@ def check(directory: Path, blocks: dict[BlockKey, bytes]) -> None:
 
     async def look() -> None:
         async with BlockStore.open(directory / "store") as store:
-            entries = await store.read(
-                lambda view: list(view.entries_between("data", FIRST_KEY, LAST_KEY))
-            )
+            entries = await store.read(lambda view: all_entries(view, "data"))
             found = {}
             for entry in entries:
                 assert entry.data is not None

@@ -8,11 +8,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.server.starting import operate, sealmaild
 from tests.server.users import data_lines
+from tests.store.samples import all_entries
 
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.pins import MemoryPins
@@ -29,7 +31,6 @@ from sealmail_store import BlockStore
 T = TypeVar("T")
 LOCAL = DialSettings(allow_private_targets=True, answer_deadline=30.0)
 PATIENCE = 60.0
-_FIRST, _LAST = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -177,9 +178,7 @@ def content_of(directory: Path) -> dict[str, set[Any]]:
         async with BlockStore.open(directory / "store") as store:
             found: dict[str, set[Any]] = {}
             for kind in BlockType:
-                entries = await store.read(
-                    lambda view: list(view.entries_between(kind, _FIRST, _LAST))  # noqa: B023
-                )
+                entries = await store.read(partial(all_entries, type=kind))
                 found[kind] = {
                     (each.key.hex, each.identity, each.header, each.poster) for each in entries
                 }

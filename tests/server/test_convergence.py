@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.server.post_office import PostOffice, in_post_office, lines_of
 from tests.server.users import User, data_lines, message, now
+from tests.store.samples import all_entries
 
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.blocks import Acknowledgment, BlockType
@@ -28,7 +29,6 @@ from sealmail_store import ReadView
 ADDRESS = "ann@a.example"
 SECRET = AckHash(b"s" * 20)
 DATA = b"the same bytes"
-FIRST, LAST = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
 
 # The lines of a block under its key; of data the bytes follow.
 Told = tuple[BlockKey, tuple[bytes, ...]]
@@ -96,7 +96,7 @@ def held_after(directory: Path, told: list[Told]) -> Held:
             return {
                 (entry.type, entry.key, entry.identity, entry.digest)
                 for kind in BlockType
-                for entry in view.entries_between(kind, FIRST, LAST)
+                for entry in all_entries(view, kind)
             }
 
         return await office.store.read(everything)

@@ -19,7 +19,7 @@ from sealmail_server.cli.common import (
     or_fail,
     print_json,
 )
-from sealmail_server.config import HIDDEN_CERTIFICATE_NAME, Config
+from sealmail_server.config import Config
 from sealmail_server.doctoring import (
     Finding,
     examine_directory,
@@ -28,10 +28,10 @@ from sealmail_server.doctoring import (
     examine_hidden,
     examine_port,
 )
+from sealmail_server.hidden import hidden_pin
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
 from sealmail_server.setting_rules import BadConfig, Listen
-from sealmail_server.tls_identity import pin_of
 
 
 @click.command()
@@ -189,9 +189,9 @@ def _dns_findings(config: Config, port: int) -> list[Finding]:
 def _outside_findings(directory: Path, config: Config, hidden: Sequence[str]) -> Sequence[Finding]:
     if not hidden:
         return []
-    pin = pin_of(directory / HIDDEN_CERTIFICATE_NAME)
     addresses = [ServerAddress.parse(each) for each in hidden]
-    return asyncio.run(examine_from_outside(config, addresses, pin))
+    pins = {address: hidden_pin(directory, address) for address in addresses}
+    return asyncio.run(examine_from_outside(config, pins))
 
 
 def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> str | None:
