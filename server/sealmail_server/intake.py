@@ -305,6 +305,10 @@ class Intake:
             if start + _SLICE < len(entries):
                 # Entries that are refused at once would never let others have their turn.
                 await asyncio.sleep(0)
+        if not arrival.replicated:
+            # Once for all of them: who is slow is waited for once.
+            stored = zip(digests, verdicts, strict=True)
+            await self._told([digest for digest, each in stored if isinstance(each, Accepted)])
         if len(entries) > 1:
             self._bundles.remember(BodyDigest.of(lines), digests)
         return worst(tuple(verdicts))
@@ -333,10 +337,7 @@ class Intake:
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
                 await self._judge_for(entry.candidate.key.hex)
         if not arrival.replicated:
-            stored = zip(entries, verdicts, strict=True)
-            await self._told(
-                [entry.digest for entry, each in stored if isinstance(each, Accepted)]
-            )
+            self._partnership.wake()
         return verdicts
 
     async def _judge_for(self, userid: str) -> None:

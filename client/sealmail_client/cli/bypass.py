@@ -143,7 +143,9 @@ def _row(desk: Desk, entry: BypassEntry) -> dict[str, object]:
 
 def _tell(rows: list[dict[str, object]]) -> None:
     if not rows:
-        click.echo("no secrets yet: every mail brings one")
+        click.echo(
+            "no secrets yet: mail to and from somebody whose program knows of them brings one"
+        )
     for row in rows:
         state = "" if row["usable"] else "  void"
         blocked = "  blocked" if row["blocked"] else ""

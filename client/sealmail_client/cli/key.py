@@ -7,6 +7,7 @@ import click
 
 from sealmail_client.addressing import Addressing, KeyNotFound
 from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.tables import Column, tell_table
 from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER, WHO
 from sealmail_client.cli.verify import verify
 from sealmail_client.correspondents import Correspondents, KnownKey
@@ -17,6 +18,13 @@ from sealmail_client.presence import publish_everywhere
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
+
+_COLUMNS = (
+    Column("Address", whole=True),
+    Column("Key", whole=True),
+    Column("Standing"),
+    Column("Last seen", whole=True),
+)
 
 
 @click.group(cls=Commands)
@@ -187,12 +195,15 @@ def _tell_found(rows: Sequence[dict[str, object]]) -> None:
 
 
 def _tell_list(known: Sequence[KnownKey]) -> None:
-    if not known:
-        click.echo("nobody found")
+    rows = [
+        (one.address, str(one.key_id), one.standing, format_date(one.last_seen)) for one in known
+    ]
     width = max((len(one.address) for one in known), default=0)
-    for one in known:
-        seen = format_date(one.last_seen)
-        click.echo(f"{one.address:<{width}}  {one.key_id}  {one.standing}, last seen {seen}")
+    lines = [
+        f"{address:<{width}}  {key_id}  {standing}, last seen {seen}"
+        for address, key_id, standing, seen in rows
+    ]
+    tell_table(_COLUMNS, rows, "\n".join(lines) or "nobody found")
 
 
 def _tell_known(known: Sequence[KnownKey], book: Correspondents) -> None:

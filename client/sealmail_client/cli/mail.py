@@ -8,6 +8,7 @@ import click
 
 from sealmail_client.answering import shown_text
 from sealmail_client.cli.program import desk_of, json_option, readable, show
+from sealmail_client.cli.tables import Column, tell_table
 from sealmail_client.correspondents import Correspondents
 from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.folders import FiledMail, Folder, Folders, SignatureState
@@ -23,6 +24,16 @@ _SIGNATURE_TEXTS = {
     SignatureState.INVALID: "NOT VALID",
     SignatureState.UNKNOWN_KEY: "NOT CHECKED: the sender's key is not known",
 }
+
+
+_COLUMNS = (
+    Column("No.", whole=True),
+    Column("", whole=True),
+    Column("Date", whole=True),
+    Column("People"),
+    Column("Subject"),
+    Column("Doubt"),
+)
 
 
 class NoHtml(ClientError):
@@ -48,7 +59,7 @@ def list_mail(context: click.Context, folder: str, as_json: bool) -> None:
         show(
             [mail_row(mail) for mail in mails],
             as_json,
-            lambda: click.echo(mail_table(mails) or f"nothing in {folder}"),
+            lambda: tell_mails(mails, f"nothing in {folder}"),
         )
 
 
@@ -132,23 +143,34 @@ def mail_row(mail: FiledMail) -> dict[str, object]:
     }
 
 
-def mail_table(mails: Sequence[FiledMail]) -> str:
-    """Return a line for each mail, for people."""
-    return "\n".join(map(_line, mails))
+def tell_mails(mails: Sequence[FiledMail], nothing: str) -> None:
+    """List mail for people; ``nothing`` is said if there is none."""
+    rows = [_cells(mail) for mail in mails]
+    lines = "\n".join(map(_line, rows))
+    tell_table(_COLUMNS, rows, lines or nothing)
 
 
-def _line(mail: FiledMail) -> str:
+def _cells(mail: FiledMail) -> tuple[str, ...]:
     envelope = mail.envelope
     people = envelope.sender
     if envelope.folder is Folder.SENT:
         people = ", ".join((*envelope.recipients, *envelope.hidden))
-    mark = "*" if mail.unread else " "
-    doubt = "  [doubtful: read its remark]" if envelope.remark else ""
+    doubt = "doubtful: read its remark" if envelope.remark else ""
     if envelope.signature is not SignatureState.VALID:
-        doubt = "  [signature not valid]"
-    date = envelope.date.strftime("%Y-%m-%d %H:%M")
-    subject = readable(envelope.subject) or "(no subject)"
-    return f"{mail.number:>4} {mark} {date}  {readable(people)}  {subject}{doubt}"
+        doubt = "signature not valid"
+    return (
+        str(mail.number),
+        "*" if mail.unread else " ",
+        envelope.date.strftime("%Y-%m-%d %H:%M"),
+        readable(people),
+        readable(envelope.subject) or "(no subject)",
+        doubt,
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    number, mark, date, people, subject, doubt = cells
+    return f"{number:>4} {mark} {date}  {people}  {subject}{f'  [{doubt}]' if doubt else ''}"
 
 
 def _tell(
