@@ -1,11 +1,13 @@
 """Measures the audits: Spark with one and two cores against plain processes running the same code.
 
-    bench_spark.py [--blocks N] [--place DIRECTORY] [PART ...]
+    bench_spark.py [--blocks N] [--keys N] [--place DIRECTORY] [PART ...]
 
 By default all parts with 2 000 000 blocks, made first and removed afterwards. In a DIRECTORY
 stores and figures stay, so that parts can be run one by one; each tells what is known of all.
 Every round runs in fresh processes, since verifiers remember what they verified. The start of
-Spark, and of the processes, is not counted.
+Spark, and of the processes, is not counted. Signatures are verified of people with twenty claims
+each, and of people with one. Plain processes and Spark must find the same, and every signature
+good.
 """
 
 import argparse
@@ -17,17 +19,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from sealmail_pow import IMPLEMENTATION
 from sealmail_spark.audits import JOBS, Background
 from sealmail_spark.checking import checks_for
 from sealmail_spark.generator.making import make_keys, make_store
-from sealmail_spark.jobs.pow import COLUMNS, TYPES
+from sealmail_spark.jobs.pow import TYPES
+from sealmail_spark.payments import payment_batches
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.session import close_session, open_session
@@ -37,102 +44,178 @@ from sealmail_spark.tallies import tally_batches
 
 MIB = 1024 * 1024
 BLOCKS = 2_000_000
-SIGNED = 20_000
-ROWS = 50_000
-PARTS = (
-    *("make", "store-plain", "store-spark", "pow-plain", "pow-spark"),
-    *("signatures-plain", "signatures-spark", "memory"),
-)
+KEYS = 5000
+KEYS_AND_CLAIMS = ("key-announcement", "address-claim")
 BACKGROUND = Background(Market(37e6))
+# Which figures tell that plain processes and Spark found the same.
+COMPARED = ("blocks", "signature", "paid")
 
 
-def plain_part(part: KeyRange, job: str, signatures: str) -> int:
-    """Do in this process what a worker does with a part."""
-    if job == "store":
-        checks = checks_for({"signatures": signatures})
-        return sum(batch.num_rows for batch in tally_batches(stored_rows(part), checks))
-    checks = checks_for({}, COLUMNS)
-    return sum(len(checks.examine(rows)) for rows in stored_rows(part))
+class Task(NamedTuple):
+    """What is measured: a job over some store, in partitions of so many rows."""
+
+    job: str
+    store: str
+    rows: int = 50_000
+    signatures: str = "0"
 
 
-def plain(directory: Path, job: str, processes: int, signatures: str = "0") -> float:
-    """Return the seconds that plain processes take, their start aside."""
-    types = TYPES if job == "pow" else None
-    parts = key_ranges(find_stores(directory), types, ROWS)
-    work = partial(plain_part, job=job, signatures=signatures)
+class Outcome(NamedTuple):
+    """The seconds that something took by name, and what was found, which is always the same."""
+
+    seconds: dict[str, float]
+    found: dict[str, float]
+
+
+def tasks(blocks: int) -> dict[str, Task]:
+    """Return what is measured; signatures take so long that small parts share them out better."""
+    return {
+        "store": Task("store", f"{blocks}"),
+        "pow": Task("pow", f"{blocks}"),
+        "signatures": Task("store", "signed", 2000, "1"),
+        "signatures-once": Task("store", "signed-once", 2000, "1"),
+    }
+
+
+PARTS = ("make", *(f"{name}-{how}" for name in tasks(0) for how in ("plain", "spark")), "memory")
+
+
+def plain_part(part: KeyRange, task: Task) -> Counter[str]:
+    """Do in this process what a worker does with a part, and tell some of what it found."""
+    if task.job == "store":
+        checks = checks_for({"signatures": task.signatures})
+        return tallied(tally_batches(stored_rows(part), checks))
+    return paid(payment_batches(stored_rows(part), checks_for({})))
+
+
+def tallied(batches: Iterable[pa.RecordBatch]) -> Counter[str]:
+    """Count blocks, signatures and findings, named as the figures of the job."""
+    found: Counter[str] = Counter()
+    for batch in batches:
+        names = ("type", "signature", "blocks", "code")
+        columns = [batch.column(name).to_pylist() for name in names]
+        for kind, signature, blocks, code in zip(*columns, strict=True):
+            found["findings"] += code is not None
+            found[f"blocks {kind}"] += blocks
+            if signature is not None:
+                found[f"signature {kind} {signature}"] += blocks
+    return found
+
+
+def paid(batches: Iterable[pa.RecordBatch]) -> Counter[str]:
+    """Count mails by what they paid, named as the figures of the job."""
+    found: Counter[str] = Counter()
+    for batch in batches:
+        counts = batch.filter(batch.column("mails").is_valid())
+        columns = [counts.column(name).to_pylist() for name in ("kind", "bits", "mails")]
+        for kind, bits, mails in zip(*columns, strict=True):
+            found[f"paid {kind} {bits}"] += mails
+    return found
+
+
+def plain(place: Path, task: Task, processes: int) -> Outcome:
+    """Measure plain processes, their start aside."""
+    types = TYPES if task.job == "pow" else None
+    parts = key_ranges(find_stores(place / task.store), types, task.rows)
+    work = partial(plain_part, task=task)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context) as pool:
         # All are up once each has done nothing.
         list(pool.map(time.sleep, [0.2] * processes))
         start = time.perf_counter()
-        list(pool.map(work, parts))
-        return time.perf_counter() - start
+        counts = list(pool.map(work, parts))
+        seconds = time.perf_counter() - start
+    return Outcome({f"plain, {processes}": seconds}, dict(+sum(counts, Counter[str]())))
 
 
-def spark(directory: Path, job: str, cores: int, signatures: str = "0") -> dict[str, float]:
-    """Return the seconds of a job under Spark with so many cores, and the driver's memory."""
-    command = [sys.executable, __file__, "--one", str(directory), job, str(cores), signatures]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    told: dict[str, float] = json.loads(done.stdout)
-    return told
+class SparkRun(NamedTuple):
+    """What a job took under Spark, what it found, and the driver's memory in MiB."""
+
+    seconds: float
+    found: dict[str, float]
+    heap: float
+    python: float
 
 
-def one(directory: Path, job: str, cores: int, signatures: str) -> None:
+def spark(place: Path, task: Task, cores: int) -> SparkRun:
+    """Measure a job under Spark with so many cores."""
+    command = [sys.executable, __file__, "--one", str(place), str(cores), json.dumps(task)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return SparkRun(*json.loads(done.stdout))
+
+
+def one(place: Path, cores: int, task: Task) -> None:
     """Run a job in this process and print what it took."""
     session = open_session(f"local[{cores}]")
+    job = JOBS[task.job]
     # Spark loads and compiles at its first query; that belongs to its start.
-    JOBS[job](Tables(session, [find_warm(directory)], Wish()), BACKGROUND).figures.count()
-    audit = JOBS[job](
-        Tables(session, [directory], Wish(signatures=float(signatures), rows=ROWS)), BACKGROUND
-    )
+    warm = job(Tables(session, [place / "warm"], Wish()), BACKGROUND)
+    warm.findings.count(), warm.figures.count()
+    wish = Wish(signatures=float(task.signatures), rows=task.rows)
+    audit = job(Tables(session, [place / task.store], wish), BACKGROUND)
     start = time.perf_counter()
-    findings, figures = audit.findings.count(), audit.figures.count()
+    findings, figures = audit.findings.count(), audit.figures.collect()
     seconds = time.perf_counter() - start
+    found = {
+        f"{row['measure']} {row['group']}": row["value"]
+        for row in figures
+        if row["measure"] in COMPARED
+    }
+    if task.job == "store" and findings:
+        found["findings"] = findings
     runtime = session.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
     session.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
     heap = (runtime.totalMemory() - runtime.freeMemory()) / MIB
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     close_session()
-    told = {"seconds": seconds, "findings": findings, "figures": figures}
-    print(json.dumps(told | {"heap": heap, "python": own}))
+    print(json.dumps(SparkRun(seconds, found, heap, own)))
 
 
-def find_warm(directory: Path) -> Path:
-    """Return a store of a few blocks beside the one that is measured."""
-    return directory.parent / "warm"
-
-
-def measure_plain(job: str, directory: Path, signatures: str = "0") -> dict[str, float]:
+def measure_plain(place: Path, task: Task) -> Outcome:
     """Measure one and two plain processes."""
-    return {
-        f"plain, {processes}": plain(directory, job, processes, signatures) for processes in (1, 2)
-    }
+    return together([plain(place, task, processes) for processes in (1, 2)])
 
 
-def measure_spark(job: str, directory: Path, signatures: str = "0") -> dict[str, float]:
+def measure_spark(place: Path, task: Task) -> Outcome:
     """Measure Spark with one and two cores."""
-    return {
-        f"local[{cores}]": spark(directory, job, cores, signatures)["seconds"] for cores in (1, 2)
-    }
+    runs = {f"local[{cores}]": spark(place, task, cores) for cores in (1, 2)}
+    return together([Outcome({name: run.seconds}, run.found) for name, run in runs.items()])
 
 
-def measure_memory(place: Path, blocks: int) -> dict[str, float]:
+def measure_memory(place: Path, blocks: int) -> Outcome:
     """Measure the driver's memory over a tenth of the blocks, and over all."""
     found: dict[str, float] = {}
     for count in (blocks // 10, blocks):
-        told = spark(place / f"{count}", "store", 2)
-        found |= {f"{count} {what}": told[what] for what in ("heap", "python")}
-    return found
+        run = spark(place, Task("store", f"{count}"), 2)
+        found |= {f"{count} heap": run.heap, f"{count} python": run.python}
+    return Outcome(found, {})
 
 
-def make(place: Path, blocks: int) -> None:
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Join what was measured in several ways, all of which must have found the same."""
+    known = [each for each in outcomes if each.seconds]
+    if any(each.found != known[0].found for each in known):
+        raise SystemExit(f"not the same was found: {[each.found for each in known]}")
+    seconds = {name: value for each in known for name, value in each.seconds.items()}
+    return Outcome(seconds, known[0].found if known else {})
+
+
+def check_signatures(found: dict[str, float], rows: int) -> None:
+    """End the benchmark unless every signature was verified and good."""
+    good = sum(found.get(f"signature {kind} good", 0) for kind in KEYS_AND_CLAIMS)
+    if good != rows or "findings" in found:
+        raise SystemExit(f"{rows} signatures are to be good: {found}")
+
+
+def make(place: Path, blocks: int, keys: int) -> None:
     """Make the stores that are not there yet."""
     now = datetime.now(UTC).replace(microsecond=0)
     for name, count in (("warm", 100), (f"{blocks // 10}", blocks // 10), (f"{blocks}", blocks)):
         if not (place / name).is_dir():
             make_store(place / name, count, now=now)
-    if not (place / "signed").is_dir():
-        make_keys(place / "signed", SIGNED, now=now)
+    for name, people, claims in (("signed", keys, 20), ("signed-once", 2 * keys, 1)):
+        if not (place / name).is_dir():
+            make_keys(place / name, people, claims=claims, now=now)
 
 
 def tell_rates(what: str, rows: int, seconds: dict[str, float]) -> None:
@@ -157,40 +240,32 @@ def rows_of(directory: Path, types: Sequence[str] | None) -> int:
 
 def run(part: str, place: Path, blocks: int) -> None:
     """Measure one part; what was found stays beside the stores, to be told with the rest."""
-    whole, signed = place / f"{blocks}", place / "signed"
-    measured: dict[str, Callable[[], dict[str, float]]] = {
-        "store-plain": partial(measure_plain, "store", whole),
-        "store-spark": partial(measure_spark, "store", whole),
-        "pow-plain": partial(measure_plain, "pow", whole),
-        "pow-spark": partial(measure_spark, "pow", whole),
-        "signatures-plain": partial(measure_plain, "store", signed, "1"),
-        "signatures-spark": partial(measure_spark, "store", signed, "1"),
-        "memory": partial(measure_memory, place, blocks),
-    }
+    measured: dict[str, Callable[[], Outcome]] = {"memory": partial(measure_memory, place, blocks)}
+    for name, task in tasks(blocks).items():
+        measured[f"{name}-plain"] = partial(measure_plain, place, task)
+        measured[f"{name}-spark"] = partial(measure_spark, place, task)
     start = time.perf_counter()
-    figures = measured[part]()
-    (place / f"{blocks}-{part}.json").write_text(json.dumps(figures))
+    outcome = measured[part]()
+    (place / f"{blocks}-{part}.json").write_text(json.dumps(outcome))
     print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
 
 
 def tell(place: Path, blocks: int) -> None:
     """Print all that was measured so far."""
 
-    def found(part: str) -> dict[str, float]:
+    def known(part: str) -> Outcome:
         path = place / f"{blocks}-{part}.json"
-        figures: dict[str, float] = json.loads(path.read_text()) if path.is_file() else {}
-        return figures
+        return Outcome(*json.loads(path.read_text())) if path.is_file() else Outcome({}, {})
 
     print(f"{os.cpu_count()} cores; stamps are weighed by {IMPLEMENTATION} code")
-    for what, directory, types in (
-        ("store", place / f"{blocks}", None),
-        ("pow", place / f"{blocks}", TYPES),
-        ("signatures", place / "signed", None),
-    ):
-        seconds = found(f"{what}-plain") | found(f"{what}-spark")
-        if seconds:
-            tell_rates(what, rows_of(directory, types), seconds)
-    memory = found("memory")
+    for name, task in tasks(blocks).items():
+        outcome = together([known(f"{name}-plain"), known(f"{name}-spark")])
+        if outcome.seconds:
+            rows = rows_of(place / task.store, TYPES if task.job == "pow" else None)
+            if task.signatures == "1":
+                check_signatures(outcome.found, rows)
+            tell_rates(name, rows, outcome.seconds)
+    memory = known("memory").seconds
     for count in (blocks // 10, blocks) if memory else ():
         print(
             f"driver of store, {count:,} rows: heap {memory[f'{count} heap']:.0f} MiB after"
@@ -198,11 +273,11 @@ def tell(place: Path, blocks: int) -> None:
         )
 
 
-def main(parts: Sequence[str], place: Path, blocks: int) -> None:
+def main(parts: Sequence[str], place: Path, blocks: int, keys: int) -> None:
     """Make what is missing, measure the parts, and tell what is known of all."""
     for part in parts:
         if part == "make":
-            make(place, blocks)
+            make(place, blocks, keys)
         else:
             run(part, place, blocks)
     tell(place, blocks)
@@ -213,6 +288,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the audits.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--blocks", type=int, default=BLOCKS)
+    parser.add_argument("--keys", type=int, default=KEYS, help="of signatures; 20 claims each")
     parser.add_argument("--place", type=Path, help="where stores and figures stay")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
@@ -222,10 +298,10 @@ def read_arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
-        one(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5])
+        one(Path(sys.argv[2]), int(sys.argv[3]), Task(*json.loads(sys.argv[4])))
     else:
         asked = read_arguments()
         with tempfile.TemporaryDirectory(prefix="sealmail-bench-") as scratch:
             kept = asked.place or Path(scratch)
             kept.mkdir(parents=True, exist_ok=True)
-            main(asked.parts or PARTS, kept, asked.blocks)
+            main(asked.parts or PARTS, kept, asked.blocks, asked.keys)

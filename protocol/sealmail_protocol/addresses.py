@@ -48,7 +48,8 @@ def is_normal_address(address: str) -> bool:
         bool(name and at and domain)
         and address == unicodedata.normalize("NFC", address.lower())
         and len(address.encode(errors="replace")) <= MAX_ADDRESS_BYTES
-        and not any(c.isspace() or unicodedata.category(c).startswith("C") for c in address)
+        and " " not in address
+        and address.isprintable()
     )
 
 

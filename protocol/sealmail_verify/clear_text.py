@@ -149,12 +149,24 @@ def _crc24_table() -> tuple[int, ...]:
     return tuple(table)
 
 
-_CRC24 = _crc24_table()
+def _one_on(table: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what each entry of a table becomes by one more octet of zeros."""
+    return tuple(((crc << 8) & 0xFFFFFF) ^ _FIRST[crc >> 16] for crc in table)
+
+
+_FIRST = _crc24_table()
+_SECOND = _one_on(_FIRST)
+_THIRD = _one_on(_SECOND)
 
 
 def _crc24(raw: bytes) -> int:
     """Return the armor checksum of RFC 4880, section 6.1."""
     crc = 0xB704CE
-    for byte in raw:
-        crc = ((crc << 8) & 0xFFFFFF) ^ _CRC24[(crc >> 16) ^ byte]
+    # Three octets at a time take half as long, and many signatures are checked.
+    whole = len(raw) // 3 * 3
+    octets = iter(raw[:whole])
+    for a, b, c in zip(octets, octets, octets, strict=True):
+        crc = _THIRD[(crc >> 16) ^ a] ^ _SECOND[(crc >> 8 & 0xFF) ^ b] ^ _FIRST[(crc & 0xFF) ^ c]
+    for octet in raw[whole:]:
+        crc = ((crc << 8) & 0xFFFFFF) ^ _FIRST[(crc >> 16) ^ octet]
     return crc

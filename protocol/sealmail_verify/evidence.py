@@ -35,9 +35,8 @@ def read_key_block(armored: bytes) -> KeyBlock:
     return parse_key_block(dearmor_key_block(armored))
 
 
-def gather(text: bytes, certificate: bytes, expected: KeyId) -> Evidence:
-    """Take text and key block apart, and refuse what needs no cryptography to be refused."""
-    key = read_key_block(certificate)
+def gather(text: bytes, key: KeyBlock, expected: KeyId) -> Evidence:
+    """Take a text apart, and refuse what needs no cryptography to be refused."""
     if key.key_id != expected:
         raise BadSignature(f"the key block holds the key {key.key_id}, not {expected}")
     clear = parse_clear_signed(text)

@@ -83,7 +83,7 @@ class GpgVerifier:
         self, text: bytes, certificate: bytes, expected: KeyId
     ) -> Verification:
         """Verify that ``expected``, found in ``certificate``, signed all of ``text``."""
-        return self.decide(gather(text, certificate, expected))
+        return self.decide(gather(text, read_key_block(certificate), expected))
 
     def decide(self, evidence: Evidence) -> Verification:
         """Verify the signature, or raise ``BadSignature``."""

@@ -34,10 +34,16 @@ _CREATED = 2
 
 @dataclass(frozen=True, slots=True)
 class KeyBlock:
-    """One public key with its signatures, form checked: ``raw`` is its binary packets."""
+    """One public key with its signatures, form checked: ``raw`` is its binary packets.
+
+    ``algorithm`` is that of the primary key (RFC 4880, section 9.1), and ``bits`` the size of its
+    number; a key on a curve has no number whose size would matter: 0 bits.
+    """
 
     key_id: KeyId
     created: datetime
+    algorithm: int
+    bits: int
     raw: bytes
 
 
@@ -66,17 +72,8 @@ def parse_key_block(raw: bytes) -> KeyBlock:
         if tag in (_PUBLIC_KEY, _PUBLIC_SUBKEY):
             _check_numbers(body)
     primary = packets[0][1]
-    return KeyBlock(_fingerprint(primary), _moment(primary[1:5]), raw)
-
-
-def primary_algorithm(block: KeyBlock) -> tuple[int, int]:
-    """Return the algorithm of the primary key (RFC 4880, section 9.1) and the bits of its number.
-
-    A key on a curve has no number whose size would matter: 0 bits.
-    """
-    body = next(_packets(block.raw, MAX_KEY_PACKETS))[1]
-    sized = body[5] in _MOST_BITS
-    return body[5], int.from_bytes(_exactly(body, 6, 2), "big") if sized else 0
+    bits = int.from_bytes(primary[6:8], "big") if primary[5] in _MOST_BITS else 0
+    return KeyBlock(_fingerprint(primary), _moment(primary[1:5]), primary[5], bits, raw)
 
 
 def _check_numbers(body: bytes) -> None:

@@ -21,6 +21,14 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True)
+class Lifetime:
+    """How long a public key is good; ``old_self_signature`` as in ``CertificateFacts``."""
+
+    expires: datetime | None
+    old_self_signature: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CertificateFacts:
     """What a public key says of itself, by self-signatures that were checked.
 

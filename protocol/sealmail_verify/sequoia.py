@@ -32,7 +32,7 @@ class SequoiaVerifier:
         self, text: bytes, certificate: bytes, expected: KeyId
     ) -> Verification:
         """Verify that ``expected``, found in ``certificate``, signed all of ``text``."""
-        evidence = gather(text, certificate, expected)
+        evidence = gather(text, read_key_block(certificate), expected)
         key = load(evidence.key)
         if is_revoked(key):
             raise BadSignature("the key is revoked")

@@ -6,7 +6,6 @@ from sealmail_protocol.blocks import KeyAnnouncement
 from sealmail_spark.facts import AnnouncedKey, Problem
 from sealmail_verify.errors import BadSignature
 from sealmail_verify.evidence import read_key_block
-from sealmail_verify.packets import primary_algorithm
 
 # RFC 4880, section 9.1, and the later curves.
 _ALGORITHMS: Final = {
@@ -40,7 +39,7 @@ def announced_key(block: KeyAnnouncement, key: bytes, problems: list[Problem]) -
         return found
     if held.key_id.raw != key:
         problems.append(Problem("wrong-key", f"belongs under {held.key_id}"))
-    number, found.bits = primary_algorithm(held)
-    found.algorithm = _ALGORITHMS.get(number, f"algorithm {number}")
+    found.algorithm = _ALGORITHMS.get(held.algorithm, f"algorithm {held.algorithm}")
+    found.bits = held.bits
     found.created = held.created
     return found

@@ -65,10 +65,10 @@ def audit_replicas(tables: Tables, background: Background) -> Audit:
     """Compare stores that should be equal."""
     del background
     blocks = kept(tables.blocks(replicas.COLUMNS))
-    names = tables.names()
+    moments = tables.moments()
     return Audit(
-        replicas.replica_findings(blocks, names),
-        replicas.replica_figures(blocks, names),
+        replicas.replica_findings(blocks, moments),
+        replicas.replica_figures(blocks, moments),
         held=(blocks,),
     )
 
@@ -87,11 +87,10 @@ def audit_keys(tables: Tables, background: Background) -> Audit:
 
 def audit_pow(tables: Tables, background: Background) -> Audit:
     """Weigh what mail has paid, and tell what prices cost."""
-    wish = replace(tables.wish, signatures=0.0)
-    facts = kept(tables.facts(pow.COLUMNS, pow.TYPES, wish))
+    payments = kept(tables.payments(pow.TYPES))
     prices = pow.price_figures(tables.spark, background.market or Market.here())
-    figures = pow.pow_figures(facts).unionByName(prices)
-    return Audit(pow.pow_findings(facts), figures, held=(facts,))
+    figures = pow.pow_figures(payments).unionByName(prices)
+    return Audit(pow.pow_findings(payments), figures, held=(payments,))
 
 
 def audit_delivery(ledger: DataFrame, tables: Tables | None) -> Audit:

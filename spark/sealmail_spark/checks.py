@@ -27,7 +27,7 @@ from sealmail_protocol.keys import DataKeyHasher, data_key
 from sealmail_protocol.merges import announcement_identity
 from sealmail_protocol.stamps import data_challenge_prefix
 from sealmail_spark.announced_keys import announced_key
-from sealmail_spark.demands import DEMANDS, DHT
+from sealmail_spark.demands import DEMANDS, DHT, IN_TRANSIT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_spark.signatures import SignatureChecks
 
@@ -77,7 +77,7 @@ class BlockChecks:
     def _read(self, row: StoredRow, waiting: list[_Stamped]) -> Facts:
         """Take a block apart; what remains is its stamp."""
         facts = Facts()
-        if row.type == BlockType.DATA and not self._thorough:
+        if row.type == IN_TRANSIT or (row.type == BlockType.DATA and not self._thorough):
             return facts
         try:
             if row.type == BlockType.DATA:

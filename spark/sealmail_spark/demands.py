@@ -15,6 +15,9 @@ from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE, MAX_FUTURE_REPLIC
 SERVER: Final = "server"
 DHT: Final = "dht"
 HELD: Final = (SERVER, DHT)
+# The type under which a server holds what its users have it deliver elsewhere. These are parts of
+# its queue: it serves them to nobody, bundles among them, so they are counted and not examined.
+IN_TRANSIT: Final = "proxied"
 # A store notes the time once a minute, and sweeps once an hour.
 _NOTED: Final = timedelta(minutes=5)
 _SWEPT: Final = timedelta(hours=2)

@@ -5,11 +5,11 @@ data, and the key-announcement that a claim travels with.
 """
 
 import re
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sealmail_protocol.blocks import BlockType
+from sealmail_spark.store_index import StoreIndex
 
 TABLE: Final = "dht_values"
 # Of each value, in the order in which ``row_of`` takes them.
@@ -20,10 +20,9 @@ _CERTIFICATE: Final = b"\r\nNextClaim\r\n"
 _END_OF_HEADER = re.compile(rb"(?:\A|\n)data: [^\n]*\n", re.IGNORECASE)
 
 
-def has_values(connection: sqlite3.Connection) -> bool:
+def has_values(index: StoreIndex) -> bool:
     """Tell whether a store is of a schema that knows the DHT."""
-    columns = {row[1] for row in connection.execute(f"PRAGMA table_info({TABLE})")}
-    return columns.issuperset(COLUMNS)
+    return index.columns(TABLE).issuperset(COLUMNS)
 
 
 def row_of(asked: Sequence[str], value: Sequence[Any]) -> tuple[Any, ...]:

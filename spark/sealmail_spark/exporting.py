@@ -6,7 +6,6 @@ the export already is left out in any case.
 """
 
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,8 @@ from sealmail_spark.demands import HELD
 from sealmail_spark.export_mark import EXPORTED_BLOCKS, Reached, read_mark, write_mark
 from sealmail_spark.reading import Tables
 from sealmail_spark.schemas import BLOCKS
-from sealmail_spark.store_files import StoreFolder, latest_time_seen, open_index
+from sealmail_spark.store_files import StoreFolder, latest_time_seen
+from sealmail_spark.store_index import open_index
 
 _SAME_BLOCK: Final = ["store", "held", "type", "key", "identity", "digest"]
 
@@ -55,14 +55,13 @@ def _rows_known(stores: Sequence[StoreFolder], before: dict[str, Reached]) -> di
 
 
 def _reach(store: StoreFolder) -> Reached:
-    with closing(open_index(store.directory)) as connection:
-        last = connection.execute("SELECT id, digest FROM entries ORDER BY id DESC LIMIT 1")
-        row, digest = last.fetchone() or (0, b"")
-        return Reached(row, digest.hex(), latest_time_seen(connection))
+    with open_index(store.directory) as index:
+        last = index.ask("SELECT id, digest FROM entries ORDER BY id DESC LIMIT 1")
+        row, digest = last[0] if last else (0, b"")
+        return Reached(row, digest.hex(), latest_time_seen(index))
 
 
 def _still_there(store: StoreFolder, reached: Reached) -> bool:
-    with closing(open_index(store.directory)) as connection:
-        found = connection.execute("SELECT digest FROM entries WHERE id = ?", (reached.row,))
-        row = found.fetchone()
-        return row is not None and row[0].hex() == reached.digest
+    with open_index(store.directory) as index:
+        found = index.ask("SELECT digest FROM entries WHERE id = ?", (reached.row,))
+        return any(digest.hex() == reached.digest for (digest,) in found)

@@ -44,7 +44,7 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class AnnouncedKey:
-    """What a key-announcement says; the last four only where certificates are read."""
+    """What a key-announcement says; the last three only where certificates are read."""
 
     user_id: str
     price_bits: int
@@ -57,7 +57,6 @@ class AnnouncedKey:
     created: datetime | None
     read: bool = False
     key_expires: datetime | None = None
-    can_encrypt: bool | None = None
     old_self_signature: bool | None = None
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,11 +12,15 @@ from pyspark.sql.types import StructType
 
 from sealmail_spark.batches import CHECKED_COLUMNS, arrow_schema, facts_batch, rows_of_batch
 from sealmail_spark.checking import HASHED, checks_for
+from sealmail_spark.checks import BlockChecks
 from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.export_mark import EXPORTED_BLOCKS, is_export, read_mark
-from sealmail_spark.schemas import FACTS, TALLIES
+from sealmail_spark.facts import StoredRow
+from sealmail_spark.payments import payment_batches
+from sealmail_spark.schemas import FACTS, PAYMENTS, TALLIES
 from sealmail_spark.source import FORMAT
-from sealmail_spark.store_files import StoreFolder, UnreadableStore, find_stores
+from sealmail_spark.store_files import StoreFolder, find_stores, latest_time_seen
+from sealmail_spark.store_index import UnreadableStore, open_index
 from sealmail_spark.tallies import tally_batches
 
 Batches = Iterable[pa.RecordBatch]
@@ -61,12 +65,28 @@ class Tables:
             return tuple(read_mark(self._export))
         return tuple(store.name for store in self.stores)
 
+    def moments(self) -> dict[str, int]:
+        """Return the last moment that each store knew of, by its name, or that of the wish."""
+        if self._export is not None:
+            known = {name: mark.seen for name, mark in read_mark(self._export).items()}
+        else:
+            known = {store.name: _latest(store) for store in self.stores}
+        return {name: self.wish.seen or latest for name, latest in known.items()}
+
     def tallies(self) -> DataFrame:
         """Return examined blocks and values of the DHT, summed up, and their problems."""
         if self._export is None:
             return self._reader((), self.wish, HELD).option("view", "tallies").load()
-        tally = _tallying(self.wish.options)
+        tally = _summing(tally_batches, self.wish.options)
         return self._exported((), HELD).select(*CHECKED_COLUMNS).mapInArrow(tally, TALLIES)
+
+    def payments(self, types: Sequence[str]) -> DataFrame:
+        """Return what blocks of some types say of payment, summed up; signatures are left out."""
+        wish = replace(self.wish, signatures=0.0)
+        if self._export is None:
+            return self._reader(types, wish).option("view", "payments").load()
+        weigh = _summing(payment_batches, wish.options)
+        return self._exported(types).select(*CHECKED_COLUMNS).mapInArrow(weigh, PAYMENTS)
 
     def facts(
         self, columns: Sequence[str], types: Sequence[str] = (), wish: Wish | None = None
@@ -114,9 +134,8 @@ class Tables:
             raise ValueError("not an export")
         blocks = self.spark.read.parquet(str(self._export / EXPORTED_BLOCKS))
         seen = F.lit(self.wish.seen)
-        for name, reached in read_mark(self._export).items():
-            last = F.lit(self.wish.seen or reached.seen)
-            seen = F.when(F.col("store") == name, last).otherwise(seen)
+        for name, latest in self.moments().items():
+            seen = F.when(F.col("store") == name, F.lit(latest)).otherwise(seen)
         found = blocks.withColumn("seen", F.timestamp_seconds(seen))
         found = found.where(F.col("held").isin(*held))
         return found.where(F.col("type").isin(*types)) if types else found
@@ -134,11 +153,19 @@ def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
     )
 
 
-def _tallying(options: dict[str, str]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    def tally(batches: Batches) -> Iterator[pa.RecordBatch]:
-        return tally_batches(map(rows_of_batch, batches), checks_for(options))
+def _latest(store: StoreFolder) -> int:
+    with open_index(store.directory) as index:
+        return latest_time_seen(index)
 
-    return tally
+
+def _summing(
+    batches_of: Callable[[Iterable[list[StoredRow]], BlockChecks], Iterator[pa.RecordBatch]],
+    options: dict[str, str],
+) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    def sum_up(batches: Batches) -> Iterator[pa.RecordBatch]:
+        return batches_of(map(rows_of_batch, batches), checks_for(options))
+
+    return sum_up
 
 
 def _examining(

@@ -28,6 +28,8 @@ _JOBS: Final = {
     "delivery": "Delivery",
 }
 _MOST_USERS = 15
+# What ``signature`` of facts can say.
+_OUTCOMES: Final = ("good", "bad", "no key", "undecided", "left out")
 
 # job, measure, group, value; summed over stores
 Figure = tuple[str, str, str, float]
@@ -189,6 +191,31 @@ def _bytes(size: int) -> str:
     return f"{size}G"
 
 
+def _signatures(report: Report) -> str:
+    """Tell what became of signatures, and what a server holds for others."""
+    found: dict[str, float] = {}
+    for measure in ("signature", "DHT signature"):
+        for group, value in report.of("store", measure).items():
+            outcome = next((each for each in _OUTCOMES if group.endswith(f" {each}")), group)
+            found[outcome] = found.get(outcome, 0) + value
+    told = [f"{found[each]:,.0f} {each}" for each in _OUTCOMES if each in found]
+    sentences = [f"Signatures: {', '.join(told)}."] if told else []
+    held = report.of("store", "held for other servers")
+    if held:
+        sentences.append(
+            f"Held to be delivered to other servers, and not examined: {held['blocks']:,.0f}"
+            f" blocks of {held['bytes']:,.0f} bytes."
+        )
+    return "".join(f"<p>{line}</p>" for line in sentences)
+
+
+def _unread(report: Report) -> str:
+    count = sum(report.of("keys", "keys not read").values())
+    if not count:
+        return ""
+    return f"<p>{count:,.0f} keys were not read: expired and weak ones among them are unknown.</p>"
+
+
 def _counted(report: Report, job: str, measure: str, title: str, unit: str) -> str:
     found = sorted(report.of(job, measure).items(), key=lambda pair: (-pair[1], pair[0]))
     if not found:
@@ -313,6 +340,7 @@ def _delivery(report: Report) -> str:
 
 _PLOTS: Final = {
     "store": (
+        _signatures,
         lambda report: _stacked(report, "store", "level", "Levels of stamps", "blocks", ""),
         lambda report: _stacked(report, "store", "age", "Ages", "blocks", "d"),
         _sizes,
@@ -320,6 +348,7 @@ _PLOTS: Final = {
     "references": (_users,),
     "replicas": (_missing,),
     "keys": (
+        _unread,
         lambda report: _counted(report, "keys", "algorithm", "Algorithms", "keys"),
         lambda report: _counted(report, "keys", "network", "Networks of servers", "keys"),
     ),

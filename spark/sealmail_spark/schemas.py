@@ -61,7 +61,6 @@ ANNOUNCED: Final = StructType(
         StructField("created", _MOMENT, True),
         StructField("read", _BOOLEAN, False),
         StructField("key_expires", _MOMENT, True),
-        StructField("can_encrypt", _BOOLEAN, True),
         StructField("old_self_signature", _BOOLEAN, True),
     ]
 )
@@ -110,6 +109,26 @@ TALLIES: Final = StructType(
         StructField("bytes", _LONG, False),
         StructField("key", _BINARY, True),
         StructField("date", _MOMENT, True),
+        StructField("code", _STRING, True),
+        StructField("detail", _STRING, True),
+    ]
+)
+
+# What mail has paid, in four kinds of rows: a mail (with a stamp, and with its holder where it has
+# no token), a key (with a price), a finding (with a code), and a count of mails that are alike.
+PAYMENTS: Final = StructType(
+    [
+        StructField("store", _STRING, False),
+        StructField("stamp", _BINARY, True),
+        StructField("key", _BINARY, True),
+        StructField("date", _MOMENT, True),
+        StructField("holder", _BINARY, True),
+        StructField("bits", _INTEGER, True),
+        StructField("price", _INTEGER, True),
+        StructField("kind", _STRING, True),
+        StructField("counted", _BOOLEAN, True),
+        StructField("mails", _LONG, True),
+        StructField("hashes", _LONG, True),
         StructField("code", _STRING, True),
         StructField("detail", _STRING, True),
     ]

@@ -13,9 +13,11 @@ from sealmail_protocol.signed_text import KEY_BEGIN, KEY_END, SignedText
 from sealmail_spark.demands import DHT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_verify.errors import BadSignature, Undecided
-from sealmail_verify.results import CertificateFacts, Verification
+from sealmail_verify.results import Lifetime, Verification
 
 _ESCAPE: Final = b"\r\n- "
+_BEGIN: Final = KEY_BEGIN.encode() + b"\n"
+_END: Final = KEY_END.encode() + b"\n"
 _KEY_BEGIN: Final = _ESCAPE + KEY_BEGIN.encode() + b"\r\n"
 _KEY_END: Final = _ESCAPE + KEY_END.encode() + b"\r\n"
 
@@ -28,8 +30,8 @@ class Verifying(Protocol):
     ) -> Verification:
         """Verify a text."""
 
-    def read_certificate(self, armored: bytes) -> CertificateFacts:
-        """Read a key."""
+    def read_lifetime(self, armored: bytes) -> Lifetime:
+        """Read how long a key is good."""
 
 
 class SignatureChecks:
@@ -96,10 +98,14 @@ def _verify(
 
 
 def _key_in(announcement: bytes) -> bytes:
-    """Return the armored key in an announcement; all else of it is examined where it stands."""
+    """Return the armored key in an announcement; all else of it is examined where it stands.
+
+    It is the same text as ``SignedText.armored_key``, by which a verifier knows it again.
+    """
     begin, end = announcement.find(_KEY_BEGIN), announcement.find(_KEY_END)
     if 0 <= begin < end:
-        return announcement[begin + len(_ESCAPE) : end + 2] + _KEY_END.removeprefix(_ESCAPE)
+        inner = announcement[begin + len(_KEY_BEGIN) : end + 2]
+        return _BEGIN + inner.replace(b"\r\n", b"\n") + _END
     return SignedText.parse(split_lines(announcement)).armored_key
 
 
@@ -107,11 +113,10 @@ def _read_certificate(verifier: Verifying, facts: Facts, block: KeyAnnouncement)
     if facts.announced is None:
         return
     try:
-        held = verifier.read_certificate(block.signed.armored_key)
+        held = verifier.read_lifetime(block.signed.armored_key)
     except BadSignature:
         # A key that cannot be read cannot verify anything either; that is reported.
         return
     facts.announced.read = True
     facts.announced.key_expires = held.expires
-    facts.announced.can_encrypt = held.can_encrypt
     facts.announced.old_self_signature = held.old_self_signature

@@ -7,15 +7,16 @@ Options, beside ``path`` (a store, a data directory, or a directory of many):
 - ``types``: block types with commas; the others are not touched;
 - ``held``: ``server`` (the server's own blocks, as is the default), ``dht`` (what it keeps for
   the DHT), or both with a comma: a column of the same name tells them apart;
-- ``view``: ``blocks`` (the rows as they are), ``facts`` (examined where they are read) or
-  ``tallies`` (examined and summed up there);
+- ``view``: ``blocks`` (the rows as they are), ``facts`` (examined where they are read),
+  ``tallies`` or ``payments`` (examined and summed up there);
 - ``signatures``: which share of the signatures to verify, 0 to 1; ``certificates``: ``true`` reads
   what keys say of themselves; neither for ``blocks``;
 - ``seen``: the present of the audit in seconds since 1970, else what each store last knew;
 - ``rows``: about how many rows a partition has;
 - ``after``: a JSON object of store names and row numbers: only rows beyond are read.
 
-Every partition is one state of its store; a store in use may move on between two of them.
+Every page of about a thousand rows is one state of its store; a store in use may move on between
+two of them. What a server only holds for others (type ``proxied``) is read only if ``types`` asks.
 """
 
 import json
@@ -37,7 +38,8 @@ from sealmail_spark.batches import (
 from sealmail_spark.checking import HASHED, checks_for
 from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.facts import StoredRow
-from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS, FACTS, TALLIES
+from sealmail_spark.payments import payment_batches
+from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS, FACTS, PAYMENTS, TALLIES
 from sealmail_spark.store_files import (
     UNREAD,
     KeyRange,
@@ -96,7 +98,7 @@ class SealmailSource(DataSource):
         return str(view)
 
 
-_VIEWS: Final = {"blocks": BLOCKS, "facts": FACTS, "tallies": TALLIES}
+_VIEWS: Final = {"blocks": BLOCKS, "facts": FACTS, "tallies": TALLIES, "payments": PAYMENTS}
 
 
 def _pick(columns: StructType, names: Sequence[str]) -> StructType:
@@ -113,6 +115,9 @@ class _Reader(DataSourceReader):
         self.options = options
         self.schema = schema
 
+    # Whether what is only held to be delivered elsewhere is of interest.
+    in_transit = False
+
     def partitions(self) -> Sequence[InputPartition]:
         """Return ranges of keys that can be read apart."""
         types = self.options.get("types")
@@ -124,6 +129,7 @@ class _Reader(DataSourceReader):
             int(seen) if seen is not None else None,
             json.loads(self.options.get("after", "{}")),
             _held(self.options),
+            in_transit=self.in_transit,
         )
         return [_Part(each) for each in ranges]
 
@@ -214,15 +220,26 @@ class _FactsReader(_Reader):
 class _TallyReader(_Reader):
     """Reads, examines and sums up."""
 
+    in_transit = True
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the tallies of a range."""
         return tally_batches(stored_rows(partition.value), checks_for(self.options))
+
+
+class _PaymentReader(_Reader):
+    """Reads, examines and sums up what mail has paid."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the payments of a range."""
+        return payment_batches(stored_rows(partition.value), checks_for(self.options))
 
 
 _READERS: Final[dict[str, Callable[[Mapping[str, str], StructType], _Reader]]] = {
     "blocks": _BlockReader,
     "facts": _FactsReader,
     "tallies": _TallyReader,
+    "payments": _PaymentReader,
 }
 
 _PLACES: Final = {name: CHECKED_COLUMNS.index(name) for name in CHECKED_COLUMNS}

@@ -1,30 +1,23 @@
 """Store directories as files: which there are, how their keys are shared out, and their rows.
 
-Only the standard library's sqlite3 opens them, and read-only: this module also runs where an
-audit travels as pure Python, and a server beside it is never held up. A store of a later schema
-is read as long as it still has the columns that audits need.
+A store of a later schema is read as long as it still has the columns that audits need.
 """
 
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from sealmail_spark import dht_rows
-from sealmail_spark.demands import DHT, SERVER
-
-INDEX_NAME: Final = "index.sqlite"
-# "SLML": tells a store's index from other SQLite files.
-APPLICATION_ID: Final = 0x534C4D4C
-
-# Of each row, in the order in which rows are yielded.
-ROW_COLUMNS: Final = (
-    *("type", "key", "identity", "date", "size", "stamp_bits", "digest", "poster", "revoked"),
-    *("holder", "paid", "source", "header", "data"),
+from sealmail_spark.demands import DHT, IN_TRANSIT, SERVER
+from sealmail_spark.store_index import (
+    INDEX_NAME,
+    StoreIndex,
+    UnreadableStore,
+    open_index,
 )
+
 # Stands for a column that is not read.
 UNREAD: Final = ""
 # Of what is no column of a row: what stands in its place. The announcement of the key that signed
@@ -33,21 +26,10 @@ _EXPRESSIONS: Final = dict.fromkeys((UNREAD, "store", "seen", "held"), "NULL") |
     "certificate": "CASE WHEN type = 'address-claim' THEN (SELECT k.header FROM entries k"
     " WHERE k.type = 'key-announcement' AND k.key = e.identity AND k.identity = x'') END"
 }
-# A reader waits only while the writer restarts its log.
-_PATIENCE_SECONDS = 10.0
 # A data directory of sealmaild holds its store one level down, a directory of many a level more.
 _DEEPEST = 3
 _KEY_SPACE = 1 << 160
 _KEY_BYTES = 20
-
-
-class UnreadableStore(ValueError):
-    """A path holds no store, or one whose index cannot be read by this version."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path = path
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,44 +87,15 @@ def _name(root: Path, directory: Path) -> str:
     return "/".join(told) or own or "store"
 
 
-def open_index(directory: Path) -> sqlite3.Connection:
-    """Open the index of a store, unable to change it; refuse what is none."""
-    path = directory / INDEX_NAME
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_PATIENCE_SECONDS
-    )
-    try:
-        _check(connection, path)
-    except sqlite3.Error as error:
-        connection.close()
-        raise UnreadableStore(path, str(error)) from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _check(connection: sqlite3.Connection, path: Path) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    if application != APPLICATION_ID:
-        raise UnreadableStore(path, "not the index of a store")
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(entries)")}
-    lacking = set(ROW_COLUMNS) - columns
-    if lacking:
-        raise UnreadableStore(path, f"its entries lack {', '.join(sorted(lacking))}")
-
-
-def latest_time_seen(connection: sqlite3.Connection) -> int:
+def latest_time_seen(index: StoreIndex) -> int:
     """Return the latest moment that the store knows of, in seconds since 1970.
 
     A backup is judged by the time when it was taken, not by the time of the audit.
     """
-    row = connection.execute(
-        "SELECT value FROM settings WHERE name = 'latest-time-seen'"
-    ).fetchone()
-    if row is not None:
-        return int(row[0])
-    (latest,) = connection.execute("SELECT max(date) FROM entries").fetchone()
+    known = index.ask("SELECT value FROM settings WHERE name = 'latest-time-seen'")
+    if known:
+        return int(known[0][0])
+    ((latest,),) = index.ask("SELECT max(date) FROM entries")
     return int(latest) if latest is not None else int(datetime.now(UTC).timestamp())
 
 
@@ -153,19 +106,22 @@ def key_ranges(
     seen: int | None = None,
     after: Mapping[str, int] | None = None,
     held: Sequence[str] = (SERVER,),
+    *,
+    in_transit: bool = False,
 ) -> list[KeyRange]:
     """Share the keys of all stores out in ranges of about ``rows_each`` rows of one type.
 
     ``held`` tells whether the server's own blocks are read, what it keeps for the DHT, or both.
+    Without ``types`` all are read, ``IN_TRANSIT`` only if asked.
     """
     ranges: list[KeyRange] = []
     for store in stores:
-        with closing(open_index(store.directory)) as connection:
-            latest = latest_time_seen(connection) if seen is None else seen
+        with open_index(store.directory) as index:
+            latest = latest_time_seen(index) if seen is None else seen
         known = (after or {}).get(store.name, 0)
         for where in held:
             for type, count in counts_by_type(store, where).items():
-                if types is None or type in types:
+                if (in_transit or type != IN_TRANSIT) if types is None else type in types:
                     pieces = max(1, -(-count // rows_each))
                     bounds = [_bound(place, pieces) for place in range(pieces)]
                     ends = [*bounds[1:], None]
@@ -178,14 +134,16 @@ def key_ranges(
 
 def counts_by_type(store: StoreFolder, held: str = SERVER) -> dict[str, int]:
     """Return how many entries, or values of the DHT, a store has of each type."""
-    with closing(open_index(store.directory)) as connection:
-        if held == DHT and not dht_rows.has_values(connection):
+    with open_index(store.directory) as index:
+        if held == DHT and not dht_rows.has_values(index):
             return {}
         question = f"SELECT type, count(*) FROM {_TABLES[held]} GROUP BY type"  # noqa: S608 - our own tables
-        return dict(connection.execute(question))
+        return dict(index.ask(question))
 
 
 _TABLES: Final = {SERVER: "entries", DHT: dht_rows.TABLE}
+# The sign keeps an index of types and dates out of it, by which every page would sort all values.
+_OF_TYPE: Final = {SERVER: "type = ?", DHT: "+type = ?"}
 
 
 def _bound(place: int, pieces: int) -> bytes:
@@ -193,24 +151,30 @@ def _bound(place: int, pieces: int) -> bytes:
 
 
 def rows_of(part: KeyRange, columns: Sequence[str], page: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield pages of the rows in a range, as of one moment.
+    """Yield pages of the rows in a range, each as of one moment.
 
     Keys are hashes, so equal shares of their numbers are about equal shares of the rows.
     """
     of_dht = part.held == DHT
     asked = dht_rows.COLUMNS if of_dht else [_EXPRESSIONS.get(name, name) for name in columns]
-    question = f"SELECT {', '.join(asked)} FROM {_TABLES[part.held]} e WHERE type = ? AND key >= ?"  # noqa: S608 - our own columns
-    values: tuple[object, ...] = (part.type, part.first)
+    question = (
+        f"SELECT {', '.join(asked)}, key, identity FROM {_TABLES[part.held]} e"  # noqa: S608 - our own columns
+        f" WHERE {_OF_TYPE[part.held]} AND (key, identity) {{beyond}} (?, ?)"
+    )
+    limits: tuple[object, ...] = ()
     if part.end is not None:
         question += " AND key < ?"
-        values += (part.end,)
+        limits += (part.end,)
     if part.after and not of_dht:
         question += " AND id > ?"
-        values += (part.after,)
-    with closing(open_index(part.store.directory)) as connection:
-        cursor = connection.execute(question, values)
-        while rows := cursor.fetchmany(page):
-            yield [dht_rows.row_of(columns, row) for row in rows] if of_dht else rows
+        limits += (part.after,)
+    question += f" ORDER BY key, identity LIMIT {page}"
+    beyond, last = ">=", (part.first, b"")
+    with open_index(part.store.directory) as index:
+        while rows := index.ask(question.format(beyond=beyond), (part.type, *last, *limits)):
+            beyond, last = ">", rows[-1][-2:]
+            bare = [row[:-2] for row in rows]
+            yield [dht_rows.row_of(columns, row) for row in bare] if of_dht else bare
 
 
 def data_file(directory: Path, key: bytes) -> Path:

@@ -4,17 +4,25 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.end_to_end.programs import Server, User
+from tests.end_to_end.programs import Server, User, free_port
 from tests.spark.conftest import MARKET
 
+from sealmail_client.desk import utc_now
+from sealmail_net.remote_server import RemoteServer
+from sealmail_protocol.commands import StoreProxy
+from sealmail_protocol.fields import split_lines
+from sealmail_protocol.replies import Word
 from sealmail_spark.audits import JOBS, Background, audit_delivery
+from sealmail_spark.generator.workshop import Workshop
 from sealmail_spark.jobs.delivery import LEDGER
 from sealmail_spark.reading import Tables, Wish
 
 SIZE = 200_000
+HELD = 3000
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,19 @@ class Correspondence:
     server: Server
     users: tuple[User, User]
     ledger: Path
+
+
+async def leave_for_nobody(remote: RemoteServer) -> None:
+    """Have the server hold an acknowledgment and data for a server that does not answer."""
+    workshop = Workshop(Random(6))  # noqa: S311 - invented mail is no secret
+    target = f"Post-To: server=127.0.0.1:{free_port()}"
+    word, data = workshop.acknowledgment(utc_now()), workshop.data(utc_now(), HELD)
+    lines = (target, *split_lines(word.header))
+    assert await remote.post(StoreProxy(word.key), lines) is Word.DONE
+    assert data.data is not None
+    assert isinstance(data.data.content, bytes)
+    lines, chunks = (target, *split_lines(data.header)), (data.data.content,)
+    assert await remote.post_data(StoreProxy(data.key), lines, HELD, chunks) is Word.DONE
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +64,7 @@ def correspondence() -> Iterator[Correspondence]:
             alice.outcome(1, "acknowledged")
             assert alice.sends([bob], "unread").exit_code == 0
             alice.does("outbox", "--export", str(place / "ledger.jsonl"))
+            alice.asks_server(leave_for_nobody)
             yield Correspondence(server, (alice, bob), place / "ledger.jsonl")
         finally:
             server.stop()
@@ -70,6 +92,8 @@ def test_nothing_is_wrong_with_a_store_that_real_programs_filled(
     assert figures["mails of user", bob.key_id.hex] == 2
     assert figures["bytes of user", bob.key_id.hex] > SIZE
     assert figures["demanded", "20"] == 2
+    assert figures["held for other servers", "blocks"] == 2
+    assert figures["held for other servers", "bytes"] > HELD
 
 
 def test_a_ledger_of_the_client_is_understood(

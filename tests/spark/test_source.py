@@ -1,10 +1,12 @@
 """The format ``sealmail``: what is read, how much of it, and beside whom."""
 
 import asyncio
+import shutil
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
 import apsw
 import pytest
@@ -13,8 +15,11 @@ from tests.spark.conftest import NOW
 
 from sealmail_protocol.keys import BlockKey
 from sealmail_spark.generator.making import Made, make_store
+from sealmail_spark.generator.town import Town
+from sealmail_spark.generator.writing import write_store
 from sealmail_spark.schemas import BLOCK_COLUMNS, BLOCKS
-from sealmail_spark.store_files import UnreadableStore, find_stores, key_ranges, open_index
+from sealmail_spark.store_files import find_stores, key_ranges, rows_of
+from sealmail_spark.store_index import UnreadableStore, open_index
 from sealmail_store import BlockData, BlockStore, ReadView, StoredEntry
 
 
@@ -99,19 +104,73 @@ def _bytes(data: BlockData | None) -> bytes:
 def test_a_store_in_use_is_read_beside_its_writer(
     spark: SparkSession, made: dict[str, Made]
 ) -> None:
-    """Neither holds up the other, and nothing of the store is changed by reading it."""
+    """Neither holds up the other: all blocks are read while the writer commits and checkpoints."""
     directory = made["sound"].directory
+    frame = spark.read.format("sealmail").option("rows", "50").load(str(directory))
 
-    async def read() -> int:
+    async def write(store: BlockStore, reading: "asyncio.Task[int]") -> int:
+        commits = 0
+        while not reading.done():
+            commits += 1
+            text = f"{commits} " * 1000
+            await store.write(lambda view: view.put_setting("busy", text))  # noqa: B023 - awaited
+        return commits
+
+    async def read() -> tuple[int, int]:
         async with BlockStore.open(directory) as store:
-            await store.write(lambda view: view.put_setting("busy", "yes"))
-            count = await asyncio.to_thread(
-                spark.read.format("sealmail").load(str(directory)).count
-            )
-            await store.write(lambda view: view.put_setting("busy", "no"))
-            return count
+            reading = asyncio.create_task(asyncio.to_thread(frame.count))
+            commits = await write(store, reading)
+            return await reading, commits
 
-    assert asyncio.run(read()) == made["sound"].blocks
+    count, commits = asyncio.run(read())
+    assert count == made["sound"].blocks
+    assert commits > 1
+
+
+def test_nothing_appears_beside_a_store_at_rest(
+    spark: SparkSession, made: dict[str, Made], tmp_path: Path
+) -> None:
+    """It may even be one that cannot be written, as a backup on a medium of its own."""
+    directory = tmp_path / "store"
+    shutil.copytree(made["sound"].directory, directory)
+    before = _listing(directory)
+    for path in (directory, *directory.rglob("*")):
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    try:
+        frame = spark.read.format("sealmail").option("held", "server,dht").load(str(directory))
+        assert frame.count() == made["sound"].blocks + made["sound"].values
+    finally:
+        for path in (directory, *directory.rglob("*")):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    assert _listing(directory) == before
+
+
+def _listing(directory: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(path): (path.stat().st_size, path.stat().st_mtime_ns)
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_pages_follow_each_other_while_rows_come_and_go(
+    made: dict[str, Made], tmp_path: Path
+) -> None:
+    """A server that starts, writes and stops between two pages costs no row, and no page twice."""
+    directory = tmp_path / "store"
+    shutil.copytree(made["sound"].directory, directory)
+    (part,) = key_ranges(find_stores(directory), ["data"], 10**6)
+    pages = rows_of(part, ["key"], 10)
+    seen = [next(pages)]
+    town = Town(Random(11), NOW, 0)  # noqa: S311 - invented mail is no secret
+    late = [town.workshop.data(NOW, 900) for _ in range(40)]
+    write_store(directory, late, NOW)
+    seen += list(pages)
+    keys = [key for page in seen for (key,) in page]
+    assert keys == sorted(set(keys))
+    beyond = [entry.key.raw for entry in late if entry.key.raw > seen[0][-1][0]]
+    stored = {key for page in rows_of(part, ["key"], 1000) for (key,) in page}
+    assert set(keys) == stored - {e.key.raw for e in late} | set(beyond)
 
 
 def test_key_ranges_cover_every_key_once(made: dict[str, Made]) -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from sealmail_verify import BadSignature
+from sealmail_verify.clear_text import _crc24
 from sealmail_verify.packets import parse_key_block
 
 RSA, DSA, EDDSA = 1, 17, 22
@@ -55,3 +56,15 @@ def test_a_key_that_is_cut_short_is_refused() -> None:
     """A number that says it is longer than its packet."""
     with pytest.raises(BadSignature, match="cut short"):
         parse_key_block(packet(PRIMARY, RSA, 4096))
+
+
+def test_the_armor_checksum_is_that_of_the_specification() -> None:
+    """Bit by bit, as RFC 4880 writes it, for texts of every length modulo three."""
+    for length in range(12):
+        raw = bytes(range(200, 200 + length))
+        crc = 0xB704CE
+        for octet in raw:
+            crc ^= octet << 16
+            for _ in range(8):
+                crc = (crc << 1) ^ (0x1864CFB if crc & 0x800000 else 0)
+        assert _crc24(raw) == crc

@@ -18,7 +18,7 @@ from sealmail_spark.jobs.delivery import LEDGER
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.session import open_session
-from sealmail_spark.store_files import UnreadableStore
+from sealmail_spark.store_index import UnreadableStore
 
 
 class Program(click.Group):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import click
 from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +36,26 @@ class Run:
     summary: Summary
 
 
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What nobody looked at: not in the sample, or there was nothing to verify it by."""
+
+    signatures: int
+    keys: int
+
+    @classmethod
+    def of(cls, figures: DataFrame) -> Self:
+        """Sum up the figures that tell."""
+        signed = F.col("measure").isin("signature", "DHT signature")
+        left_out = signed & F.col("group").endswith(" left out")
+        counts = [
+            F.sum(F.when(told, F.col("value")).otherwise(0.0))
+            for told in (left_out, F.col("measure") == "keys not read")
+        ]
+        signatures, keys = figures.agg(*counts).collect()[0]
+        return cls(int(signatures or 0), int(keys or 0))
+
+
 def finish(
     spark: SparkSession,
     order: Order,
@@ -58,7 +78,7 @@ def finish(
         order.history.add(together, figured, claims, made)
     also(Run(spark, order, made, tuple(audits), together, figured, summary))
     shown = worst_first(together, order.most) if order.most else []
-    _tell(order, summary, shown, _left_out(figured))
+    _tell(order, summary, shown, Unseen.of(figured))
     for frame in (*findings.values(), *figures.values()):
         frame.unpersist()
     for audit in audits.values():
@@ -84,17 +104,28 @@ def report_of(run: Run, tables: Tables) -> str:
     return report.html()
 
 
-def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]], left_out: int) -> None:
+def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]], unseen: Unseen) -> None:
     if order.as_json:
         counts = [
             {"job": job, "severity": severity, "code": code, "count": count}
             for (job, severity, code), count in summary.by_code.items()
         ]
-        told = {"summary": counts, "findings": shown, "signatures_left_out": left_out}
+        told = {
+            "summary": counts,
+            "findings": shown,
+            "signatures_left_out": unseen.signatures,
+            "keys_not_read": unseen.keys,
+        }
         click.echo(json.dumps(told, indent=2))
         return
-    if left_out:
-        click.echo(f"note: {left_out} signatures were left out", err=True)
+    if unseen.signatures:
+        click.echo(f"note: {unseen.signatures} signatures were left out", err=True)
+    if unseen.keys:
+        click.echo(
+            f"note: {unseen.keys} keys were not read: whether they have expired or are weak"
+            " is not known",
+            err=True,
+        )
     if not summary.by_code:
         click.echo("nothing is wrong")
         return
@@ -107,12 +138,6 @@ def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]], left_out:
     left = sum(summary.by_code.values()) - len(shown)
     if left > 0 and shown:
         click.echo(f"... and {left} more; --out DIR writes all of them")
-
-
-def _left_out(figures: DataFrame) -> int:
-    """Return how many signatures nobody looked at: not in the sample, or nothing to verify by."""
-    left = figures.where("measure = 'signature' AND `group` LIKE '%left out'")
-    return int(left.agg(F.sum("value")).collect()[0][0] or 0)
 
 
 def _readable(text: str) -> str:

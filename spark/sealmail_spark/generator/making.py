@@ -68,15 +68,17 @@ def _add(directory: Path, town: Town, faults: int) -> Made:
     return Made(directory, written, (*seeded, *(one for one, _ in in_dht)), len(in_dht))
 
 
-def make_keys(directory: Path, blocks: int, *, now: datetime) -> Made:
-    """Make a store of nothing but keys and claims, each by a key of its own."""
+def make_keys(directory: Path, keys: int, *, claims: int, now: datetime) -> Made:
+    """Make a store of nothing but keys, and so many claims of different addresses by each."""
     town = Town(Random(0), now, 0)  # noqa: S311 - invented mail is no secret
 
     def entries() -> Iterator[StoredEntry]:
-        for number in range(blocks // 2):
+        for number in range(keys):
             person = town.person(number, user="owner")
             yield town.workshop.key(person, person.since)
-            yield town.workshop.claim(person, person.since)
+            for place in range(claims):
+                address = f"at{place}.{person.address}"
+                yield town.workshop.claim(person, person.since, address=address)
 
     return Made(directory, write_store(directory, entries(), now + _LATER), ())
 

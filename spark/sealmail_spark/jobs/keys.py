@@ -28,7 +28,10 @@ def key_findings(facts: DataFrame, earlier: DataFrame | None = None) -> DataFram
 
 
 def key_figures(facts: DataFrame) -> DataFrame:
-    """Return how many keys there are by algorithm, network and price, and how many claims."""
+    """Return how many keys there are by algorithm, network and price, and how many claims.
+
+    Of ``keys not read`` nobody knows when they expire, nor what they stand on.
+    """
     keys = _keys(facts)
     networks = keys.select("store", F.explode("announced.networks").alias("network"))
     sized = F.when(F.col("announced.bits") > 0, F.col("announced.bits"))
@@ -40,6 +43,7 @@ def key_figures(facts: DataFrame) -> DataFrame:
                 [
                     ("algorithm", F.concat_ws(" ", "announced.algorithm", sized), F.lit(1)),
                     ("price", F.col("announced.price_bits"), F.lit(1)),
+                    ("keys not read", F.when(~F.col("announced.read"), F.lit("keys")), F.lit(1)),
                 ],
             ),
             figures_of(networks, JOB, [("network", F.col("network"), F.lit(1))]),

@@ -1,6 +1,10 @@
-"""What partners do not agree on: entries that one lacks, and entries of different versions."""
+"""What partners do not agree on: entries that one lacks, and entries of different versions.
 
-from collections.abc import Sequence
+A copy is judged by what it can know: what is dated after the last moment that its store knew of,
+or shortly before, is not missing there.
+"""
+
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -11,30 +15,36 @@ from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of, finding
 
 JOB: Final = "replicas"
-COLUMNS: Final = ("store", "seen", "type", "key", "identity", "date", "digest")
+COLUMNS: Final = (
+    *("store", "type", "key", "identity", "date", "digest", "revoked", "stamp_bits"),
+)
 # What is younger may still be on its way.
 ON_ITS_WAY: Final = timedelta(minutes=10)
 # Whole days, and what is younger than one apart.
 _AGES: Final = ((3600, "under an hour"), (86_400, "under a day"))
+_MAIL, _KEY = "message-announcement", "key-announcement"
 
 
-def replica_findings(blocks: DataFrame, stores: Sequence[str]) -> DataFrame:
-    """Return what each of the ``stores``, which should be equal, lacks or has otherwise."""
+def replica_findings(blocks: DataFrame, moments: Mapping[str, int]) -> DataFrame:
+    """Return what stores that should be equal lack or have otherwise.
+
+    ``moments`` are the stores, and the last moment that each knew of.
+    """
     entries = _entries(blocks)
-    return as_findings(all_of(_lacking(entries, stores), _differing(entries)))
+    return as_findings(all_of(_lacking(entries, moments), _differing(entries, moments)))
 
 
-def replica_figures(blocks: DataFrame, stores: Sequence[str]) -> DataFrame:
+def replica_figures(blocks: DataFrame, moments: Mapping[str, int]) -> DataFrame:
     """Return how many entries have not gone which way, by type and age; and how many are alike."""
     entries = _entries(blocks)
-    ways = _ways(entries, stores)
+    ways = _ways(entries, moments)
     way = F.concat_ws(" ", F.col("holder_store"), F.lit("->"), F.col("store"))
     missing = figures_of(
         ways,
         JOB,
         [("missing", F.concat_ws(", ", way, F.col("type"), _age_name()), F.lit(1))],
     )
-    alike = (F.size("held") == len(stores)) & (F.col("versions") == 1)
+    alike = (F.size("held") == len(moments)) & (F.col("versions") == 1)
     totals = figures_of(
         entries.withColumn("store", F.array_join("stores", " = ")),
         JOB,
@@ -44,22 +54,35 @@ def replica_figures(blocks: DataFrame, stores: Sequence[str]) -> DataFrame:
 
 
 def _entries(blocks: DataFrame) -> DataFrame:
-    """Return each entry once, with who holds which version of it."""
-    version = F.struct("date", "digest", "store").alias("version")
-    grouped = blocks.select("type", "key", "identity", "seen", "date", "store", "digest", version)
-    return grouped.groupBy("type", "key", "identity").agg(
-        F.max("seen").alias("seen"),
-        F.max("date").alias("date"),
+    """Return each entry once: who holds which version of it, and which of them should stay."""
+    version = F.struct(*_rank(), "digest", "store", "date").alias("version")
+    grouped = blocks.select("type", "key", "identity", "store", "digest", version)
+    entries = grouped.groupBy("type", "key", "identity").agg(
         F.collect_list("version").alias("held"),
         F.array_sort(F.collect_set("store")).alias("stores"),
         F.count_distinct("digest").alias("versions"),
     )
+    staying = F.array_min("held")
+    return entries.withColumn("staying", staying).withColumn("date", F.col("staying.date"))
 
 
-def _ways(entries: DataFrame, stores: Sequence[str]) -> DataFrame:
+def _rank() -> Sequence[Column]:
+    """Return what is lower for the version that a merge leaves; before the lower digest.
+
+    The rules are those of ``sealmail_protocol.merges``: mail with more bits stays, a revoked key
+    whatever the Dates, else what is newer.
+    """
+    kind, newer = F.col("type"), -F.unix_timestamp("date")
+    revoked = F.when(kind == _KEY, -F.col("revoked").cast("int")).otherwise(F.lit(0))
+    return (
+        F.when(kind == _MAIL, -F.col("stamp_bits")).otherwise(revoked).alias("first"),
+        F.when(kind == _MAIL, F.lit(0)).otherwise(newer).alias("second"),
+    )
+
+
+def _ways(entries: DataFrame, moments: Mapping[str, int]) -> DataFrame:
     """Return a row for each store that lacks an entry, old enough to be there and not yet over."""
-    wanted = F.array(*(F.lit(name) for name in stores))
-    age = F.unix_timestamp("seen") - F.unix_timestamp("date")
+    wanted = F.array(*(F.lit(name) for name in moments))
     over = F.coalesce(
         *(
             F.when(F.col("type") == str(kind), F.lit(int(policy.max_age.total_seconds())))
@@ -67,43 +90,52 @@ def _ways(entries: DataFrame, stores: Sequence[str]) -> DataFrame:
         ),
         F.lit(0),
     )
-    due = entries.where((age >= F.lit(int(ON_ITS_WAY.total_seconds()))) & (age < over))
-    return due.select(
+    lacking = entries.select(
         *("type", "key", "date"),
-        age.alias("age"),
         F.col("stores")[0].alias("holder_store"),
         F.explode(F.array_except(wanted, F.col("stores"))).alias("store"),
-    )
+    ).withColumn("age", _age(F.col("store"), F.col("date"), moments))
+    return lacking.where(_is_due(F.col("age")) & (F.col("age") < over))
 
 
-def _lacking(entries: DataFrame, stores: Sequence[str]) -> DataFrame:
+def _lacking(entries: DataFrame, moments: Mapping[str, int]) -> DataFrame:
     detail = F.concat(F.lit("held by "), F.col("holder_store"))
-    return _ways(entries, stores).select(*finding("missing-at-partner", detail))
+    return _ways(entries, moments).select(*finding("missing-at-partner", detail))
 
 
-def _differing(entries: DataFrame) -> DataFrame:
-    """Return one finding for each store whose version is not the newest."""
-    newest = F.array_max("held").alias("newest")
-    several = entries.where(F.col("versions") > 1).select("type", "key", "held", newest)
-    behind = several.select(
-        *("type", "key", "newest"),
-        F.explode(F.filter("held", _is_behind)).alias("version"),
-    ).select(
+def _differing(entries: DataFrame, moments: Mapping[str, int]) -> DataFrame:
+    """Return one finding for each store that has another version than the one that stays."""
+    several = entries.where(F.col("versions") > 1)
+    others = several.select(
+        *("type", "key", "staying"),
+        F.explode(F.filter("held", _is_another)).alias("version"),
+    ).withColumn("age", _age(F.col("version.store"), F.col("staying.date"), moments))
+    behind = others.where(_is_due(F.col("age"))).select(
         *("type", "key"),
         F.col("version.store").alias("store"),
         F.col("version.date").alias("date"),
         F.concat(
             F.lit("another version than "),
-            F.col("newest.store"),
-            F.lit(", which has one of "),
-            F.date_format("newest.date", "yyyy-MM-dd'T'HH:mm:ss'Z'"),
+            F.col("staying.store"),
+            F.lit(", which has the one that stays, of "),
+            F.date_format("staying.date", "yyyy-MM-dd'T'HH:mm:ss'Z'"),
         ).alias("detail"),
     )
     return behind.select(*finding("differs", F.col("detail")))
 
 
-def _is_behind(version: Column) -> Column:
-    return version["digest"] != F.col("newest.digest")
+def _is_another(version: Column) -> Column:
+    return version["digest"] != F.col("staying.digest")
+
+
+def _age(store: Column, date: Column, moments: Mapping[str, int]) -> Column:
+    """Return how old a block was at the last moment that a store knew of, in seconds."""
+    seen = F.coalesce(*(F.when(store == name, F.lit(moment)) for name, moment in moments.items()))
+    return seen - F.unix_timestamp(date)
+
+
+def _is_due(age: Column) -> Column:
+    return age >= F.lit(int(ON_ITS_WAY.total_seconds()))
 
 
 def _age_name() -> Column:

@@ -7,8 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from sealmail_spark.codes import CODES
-from sealmail_spark.demands import DHT
-from sealmail_spark.findings import as_figures, as_findings, figures_of, findings_by
+from sealmail_spark.demands import DHT, IN_TRANSIT
+from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of, findings_by
 
 JOB = "store"
 _CODES = [code for code, row in CODES.items() if row.job == JOB]
@@ -23,11 +23,22 @@ def store_findings(tallies: DataFrame) -> DataFrame:
 def store_figures(tallies: DataFrame) -> DataFrame:
     """Return how many blocks and bytes there are, by type, level, age, size and signature.
 
-    What is kept for the DHT is counted apart, by measures of its own.
+    What is kept for the DHT is counted apart, by measures of its own, and so is what is only
+    held to be delivered to other servers.
     """
     counted, of_dht = tallies.where(F.col("code").isNull()), F.col("held") == DHT
-    own = figures_of(counted.where(~of_dht), JOB, _measures(""))
-    return as_figures(own.unionByName(figures_of(counted.where(of_dht), JOB, _measures("DHT "))))
+    passing = F.col("type") == IN_TRANSIT
+    in_transit = [
+        ("held for other servers", F.lit("blocks"), F.col("blocks")),
+        ("held for other servers", F.lit("bytes"), F.col("bytes")),
+    ]
+    return as_figures(
+        all_of(
+            figures_of(counted.where(~of_dht & ~passing), JOB, _measures("")),
+            figures_of(counted.where(of_dht), JOB, _measures("DHT ")),
+            figures_of(counted.where(~of_dht & passing), JOB, in_transit),
+        )
+    )
 
 
 def _measures(of: str) -> list[tuple[str, Column, Column]]:
