@@ -147,6 +147,14 @@ FINDINGS: Final = StructType(
         StructField("detail", _STRING, False),
     ]
 )
+# One row for each job of a run in a history: what it was asked.
+RUNS: Final = StructType(
+    [
+        StructField("job", _STRING, False),
+        StructField("stores", ArrayType(_STRING, False), False),
+        StructField("signatures", DoubleType(), False),
+    ]
+)
 # One row for each figure of a job: `measure` of what is told apart by `group`.
 FIGURES: Final = StructType(
     [
