@@ -42,10 +42,10 @@ def every(store: str, partners: str, ledger: str, place: Path) -> dict[str, int]
 
 
 if __name__ == "__main__":
-    *given, told = sys.argv[1:]
+    store, partners, ledger, told = sys.argv[1:]
     place = Path(told)
     try:
-        codes = every(*given, place)
+        codes = every(store, partners, ledger, place)
     finally:
         close_session()
     (place / "codes.json").write_text(json.dumps(codes), encoding="utf-8")

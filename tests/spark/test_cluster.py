@@ -52,7 +52,7 @@ class Asked:
         """Return of how many signatures ``store`` knows nothing."""
         lines = (self.place / "store" / "figures.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
-        return sum(row["value"] for row in rows if row["group"].endswith("left out"))
+        return sum(float(row["value"]) for row in rows if row["group"].endswith("left out"))
 
     def assert_all_was_found(self, *, signatures: bool) -> None:
         """Assert that each command did its work, and found what was seeded for it."""

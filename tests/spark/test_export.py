@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from tests.spark.conftest import MARKET, NOW
 
 from sealmail_spark.audits import JOBS, Audit, Background
@@ -35,15 +35,11 @@ def test_an_export_of_stores_is_audited_as_they_are(spark: SparkSession, tmp_pat
         assert results[1][1] == pytest.approx(results[0][1]), job
 
 
-def answers(audit: Audit) -> tuple[Counter[tuple[str, ...]], dict[tuple[str, ...], float]]:
+def answers(audit: Audit) -> tuple[Counter[Row], dict[tuple[str, ...], float]]:
     """Return the findings and the figures of an audit."""
-    findings = Counter(
-        (row["store"], row["code"], row["type"], row["key"]) for row in audit.findings.collect()
-    )
-    figures = {
-        (str(row["store"]), row["measure"], row["group"]): row["value"]
-        for row in audit.figures.collect()
-    }
+    findings = Counter(audit.findings.drop("detail").collect())
+    told = audit.figures.collect()
+    figures = {(str(row["store"]), *map(str, row[2:4])): row["value"] for row in told}
     audit.release()
     return findings, figures
 
