@@ -8,13 +8,16 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
-from sealmail_spark.schemas import RUNS
+from sealmail_spark.schemas import CLAIMS, COUNTS, FIGURES, RUNS
 
 _RUNS: Final = "runs.parquet"
 _FINDINGS: Final = "findings.parquet"
 _FIGURES: Final = "figures.parquet"
 _CLAIMS: Final = "claims.parquet"
+# Of what no run had anything there is no file to tell its columns.
+_SCHEMAS: Final = {_RUNS: RUNS, _FINDINGS: COUNTS, _FIGURES: FIGURES, _CLAIMS: CLAIMS}
 # Of these every block counts by the number at the end of its group: the mean of it may drift.
 _WEIGHED: Final = {"level": "bits", "age": "days"}
 
@@ -103,7 +106,8 @@ class History:
         path = self.directory / name
         if not path.is_dir():
             return None
-        return spark.read.parquet(str(path))
+        schema = StructType([*_SCHEMAS[name], StructField("run", StringType())])
+        return spark.read.schema(schema).parquet(str(path))
 
 
 def _of_findings(runs: DataFrame, counts: DataFrame, jobs: Sequence[str]) -> list[Drift]:

@@ -155,6 +155,15 @@ RUNS: Final = StructType(
         StructField("signatures", DoubleType(), False),
     ]
 )
+# How many findings of a kind a run in a history had.
+COUNTS: Final = StructType(
+    [
+        *(FINDINGS[name] for name in ("job", "store", "severity", "code")),
+        StructField("count", _LONG, False),
+    ]
+)
+# A claim that a run in a history saw.
+CLAIMS: Final = StructType([FACTS[name] for name in ("store", "address", "identity", "date")])
 # One row for each figure of a job: `measure` of what is told apart by `group`.
 FIGURES: Final = StructType(
     [

@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 
 from sealmail_spark.cli.program import main
-from sealmail_spark.session import close_session
+from sealmail_spark.session import close_session, open_session
+
+# A few hundred rows: more parts, and compiling, cost more than they save.
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 def run(*arguments: str) -> int:
@@ -44,6 +51,9 @@ def every(store: str, partners: str, ledger: str, place: Path) -> dict[str, int]
 if __name__ == "__main__":
     store, partners, ledger, told = sys.argv[1:]
     place = Path(told)
+    spark = open_session()
+    for name, value in SMALL.items():
+        spark.conf.set(name, value)
     try:
         codes = every(store, partners, ledger, place)
     finally:

@@ -6,24 +6,31 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 from tests.spark.conftest import MARKET
 
 from sealmail_spark import jobs
 from sealmail_spark.audits import JOBS, Audit, Background, audit_delivery
 from sealmail_spark.exporting import export
-from sealmail_spark.generator.making import make_store
+from sealmail_spark.generator.making import Made
 from sealmail_spark.history import History, Question
 from sealmail_spark.jobs.delivery import read_ledgers
 from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.results import write_results
-from sealmail_spark.schemas import BLOCKS, FACTS, FIGURES, FINDINGS, PAYMENTS, RUNS, TALLIES
+from sealmail_spark.schemas import (
+    BLOCKS,
+    CLAIMS,
+    COUNTS,
+    FACTS,
+    FIGURES,
+    FINDINGS,
+    PAYMENTS,
+    RUNS,
+    TALLIES,
+)
 
 ROOT = Path(__file__).parents[2]
 TEXT = StringType()
-CLAIMS = StructType([FACTS[name] for name in ("store", "address", "identity", "date")])
-COUNTED = StructField("count", LongType())
-COUNTS = StructType([*(FINDINGS[name] for name in ("job", "store", "severity", "code")), COUNTED])
 
 
 def columns(schema: StructType, *more: StructField) -> list[tuple[str, str]]:
@@ -68,10 +75,11 @@ def test_views_have_their_schemas(
         assert empty <= {field.name for field in schema if field.nullable}
 
 
-def test_files_have_their_schemas(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_have_their_schemas(
+    spark: SparkSession, made: dict[str, Made], tmp_path: Path
+) -> None:
     """So do results, the history and an export, as Parquet that any program reads."""
-    made = make_store(tmp_path / "store", 40, now=datetime.now(UTC).replace(microsecond=0))
-    tables = Tables(spark, [made.directory], Wish())
+    tables = Tables(spark, [made["seeded"].directory], Wish())
     audit = JOBS["keys"](tables, Background())
     write_results(tmp_path / "out", audit.findings, audit.figures)
     history, now = History(tmp_path / "history"), datetime.now(UTC)
