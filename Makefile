@@ -17,6 +17,8 @@ RUN_NEEDS := gpg:gnupg
 TEST_NEEDS := $(RUN_NEEDS) git:git zip:zip unzip:unzip strace:strace knotd:knot tor:tor microsocks:microsocks \
 	java:default-jre-headless ip:iproute2 nft:nftables faketime:faketime \
 	unbound:unbound
+# What a benchmark prints beside our own figures.
+BENCH_NEEDS := redis-server:redis-server
 # The compiler makes the proof of work fast; without it the search is pure Python. Headers have
 # no command of their own, so they go by the one that comes with them.
 BUILD_WANTS := cc:gcc cc:libc6-dev python3-config:python3-dev
@@ -51,9 +53,10 @@ demo: run-needs $(STAMPS)/run ## print the journey of one mail step by step, the
 test: test-needs check ## run the checks, then every test but the long ones
 	$(BIN)/python -m pytest -m "not long" $(PYTEST_OPTIONS)
 
-test-long: test-needs $(STAMPS)/test ## run the tests that take minutes
+test-long: test-needs $(STAMPS)/test ## run the tests that take minutes, and all schedules of pairs
+	@.ci/system-packages chromium:chromium
 	@.ci/i2pd $(VENV)/i2pd
-	$(BIN)/python -m pytest -m long $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -m "long or schedule" $(PYTEST_OPTIONS)
 
 check: $(STAMPS)/test ## check format, style and types
 	$(BIN)/ruff format --check .
@@ -61,6 +64,7 @@ check: $(STAMPS)/test ## check format, style and types
 	$(BIN)/mypy
 
 bench: test-needs $(STAMPS)/test ## run every benchmark in turn
+	@.ci/system-packages $(BENCH_NEEDS)
 ifeq ($(BENCHMARKS),)
 	@echo "there are no benchmarks yet: bench/bench_*.py matches no file"
 else
@@ -71,6 +75,7 @@ bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a mac
 	@$(BIN)/python bench/bench_pow.py $(PARTS)
 
 bench-server: test-needs $(STAMPS)/test ## measure the server against what it is made of
+	@.ci/system-packages $(BENCH_NEEDS)
 	@$(BIN)/python bench/bench_server.py
 
 bench-pair: test-needs $(STAMPS)/test ## measure draining the queue to a partner against STORE

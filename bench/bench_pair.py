@@ -1,8 +1,9 @@
 """How fast a queue drains to the partner, against what that partner takes by STORE, in one run.
 
 50 000 small blocks are put into the store and the queue of one server, whose partner is started
-then; nothing else goes on. After that the same load generator as in ``bench_server`` stores small
-mails at the partner over 50 connections. ``--quick`` takes a tenth.
+then; nothing else goes on. That all of them arrived is checked. After that the same load
+generator as in ``bench_server`` stores small mails at the partner over 50 connections.
+``--quick`` takes a tenth.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.blocks import BlockType
 from sealmail_server.config import Config
 from sealmail_server.operator_socket import ask_running_server
 from sealmail_server.partnership import Partnership
@@ -51,6 +53,7 @@ def main() -> None:
         queue_up(place, first, blocks)
         with running(second), running(first):
             seconds = wait_until_told(first)
+        check_arrived(second, blocks)
         drained = blocks / seconds
         print(f"{'small blocks drained to the partner, a second':50} {drained:10,.0f}")
         sealmaild("account", "add", READER.hex, "--data", str(second))
@@ -118,6 +121,19 @@ def queue_up(place: Place, directory: Path, blocks: int) -> None:
                 await store.write(put)
 
     asyncio.run(fill())
+
+
+def check_arrived(directory: Path, blocks: int) -> None:
+    """End without a figure if the partner does not hold what was told to it."""
+
+    async def count() -> int:
+        async with BlockStore.open(directory / "store") as store:
+            counts = await store.read(lambda view: view.counts())
+            return counts[BlockType.MESSAGE_ANNOUNCEMENT].entries
+
+    arrived = asyncio.run(count())
+    if arrived != blocks:
+        sys.exit(f"{arrived} of {blocks} blocks arrived")
 
 
 def wait_until_told(directory: Path) -> float:

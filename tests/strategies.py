@@ -32,6 +32,7 @@ from sealmail_protocol.compose import (
 )
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import AckHash, BlockKey, KeyId
+from sealmail_protocol.merges import Standing
 from sealmail_protocol.replies import (
     Accepted,
     Banner,
@@ -172,6 +173,14 @@ BLOCKS: dict[BlockType, st.SearchStrategy[Block]] = {
     BlockType.DATA: data_blocks,
 }
 blocks = st.one_of(*BLOCKS.values())
+# Few values of each part, so that most of what is drawn ties somewhere.
+standings = st.builds(
+    Standing,
+    st.sampled_from([datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(2)]),
+    st.binary(min_size=1, max_size=1),
+    st.booleans(),
+    st.integers(24, 25),
+)
 
 _names = st.text(ALPHANUMERIC, min_size=8, max_size=40)
 _moments = st.none() | dates

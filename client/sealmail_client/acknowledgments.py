@@ -11,8 +11,9 @@ from sealmail_client.outbox import UNDER_WAY, OutgoingMessage, OutgoingRecipient
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_client.proxying import Proxy
-from sealmail_client.servers import shuffled
-from sealmail_client.settings import Delivery
+from sealmail_client.servers import LoginRefused, shuffled
+from sealmail_client.settings import Delivery, Place
+from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import Acknowledgment, BlockType
 from sealmail_protocol.compose import make_acknowledgment
@@ -85,31 +86,36 @@ async def _post_anywhere(
     return None
 
 
-async def look_for_acknowledgments(desk: Desk, peer: Peer) -> tuple[OutgoingMessage, ...]:
-    """Ask the home server about every message that is not acknowledged yet.
-
-    Returns the messages about which something new is known.
-    """
+async def look_for_acknowledgments(desk: Desk, peer: Peer) -> None:
+    """Ask a server where we are logged in about every message that is not acknowledged yet."""
     desk.outbox.expire(desk.clock())
-    changed = []
     for message in desk.outbox.unfinished():
-        news = [await _acknowledged(desk, peer, message, one) for one in message.at(*UNDER_WAY)]
-        if any(news):
-            changed.append(desk.outbox.one(message.number))
-    return tuple(changed)
+        for recipient in message.at(*UNDER_WAY):
+            await _look_for(desk, peer, message, recipient)
 
 
-async def _acknowledged(
+async def look_at_old_server(desk: Desk) -> tuple[str, ...]:
+    """Ask the old server too, where a reader may have left word; return why it cannot be asked."""
+    under_way = any(message.at(*UNDER_WAY) for message in desk.outbox.unfinished())
+    if not under_way or Place.OLD not in desk.settings.places:
+        return ()
+    try:
+        async with desk.servers.at(Place.OLD) as old:
+            await look_for_acknowledgments(desk, old)
+    except (NetworkError, LoginRefused) as error:
+        return (f"the old server was not asked for acknowledgments: {error}",)
+    return ()
+
+
+async def _look_for(
     desk: Desk, peer: Peer, message: OutgoingMessage, recipient: OutgoingRecipient
-) -> bool:
+) -> None:
     """Record an acknowledgment that is there; its key proves that the secret was known."""
     key = recipient.ack_key
     lines = None if key is None else await peer.get(key)
     if key is None or lines is None:
-        return False
+        return
     entries = read_entries(lines, key, desk.clock(), [])
     dates = [entry.block.date for entry in entries if isinstance(entry.block, Acknowledgment)]
-    if not dates:
-        return False
-    desk.outbox.record_acknowledged(message.number, recipient.key_id, max(dates))
-    return True
+    if dates:
+        desk.outbox.record_acknowledged(message.number, recipient.key_id, max(dates))

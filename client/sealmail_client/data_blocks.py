@@ -90,7 +90,9 @@ class DataBlocks:
         try:
             async with aclosing(self._prepared(coming, now)) as prepared:
                 async for block, header, data in prepared:
-                    outcome = await peer.post_data(block.key, header, (data,))
+                    label = f"posting block {block.position + 1}"
+                    with self._desk.watcher.task(label, brief=True):
+                        outcome = await peer.post_data(block.key, header, (data,))
                     if isinstance(outcome, NotTaken):
                         return outcome.reason
                     taken.append(block.position)

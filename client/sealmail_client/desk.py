@@ -141,7 +141,7 @@ class Desk:
     @cached_property
     def folders(self) -> Folders:
         """Messages that are filed."""
-        return Folders(self.database, self.home.mail)
+        return Folders(self.database, self.home.mail, self.watcher)
 
     def put_away(self) -> None:
         """End what was started for this desk."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
+from sealmail_client.progress import NOBODY, Watcher
 from sealmail_client.safe_files import make_private, sync_directory, sync_files
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.keys import BlockKey, KeyId
@@ -84,9 +85,10 @@ class Filed:
 class Folders:
     """All filed mail of one home."""
 
-    def __init__(self, database: HomeDatabase, directory: Path) -> None:
+    def __init__(self, database: HomeDatabase, directory: Path, watcher: Watcher = NOBODY) -> None:
         self._database = database
         self._directory = directory
+        self._watcher = watcher
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
     async def file(
@@ -110,8 +112,9 @@ class Folders:
             if row is not None:
                 return Filed(int(row["id"]), new=False)
             number = self._next_number()
-            await asyncio.to_thread(self._keep_files, number, zip_file, signature)
-            self._record(number, envelope, digest, now)
+            with self._watcher.task("filing", brief=True):
+                await asyncio.to_thread(self._keep_files, number, zip_file, signature)
+                self._record(number, envelope, digest, now)
         return Filed(number, new=True)
 
     def _turn(self) -> asyncio.Lock:
@@ -161,11 +164,6 @@ class Folders:
     def mark_read(self, number: int) -> None:
         """Remember that the user has seen this mail."""
         self._database.write("UPDATE mail SET unread = 0 WHERE id = ?", number)
-
-    def holds(self, message_hash: BlockKey) -> bool:
-        """Return whether mail made of these sealed bytes was filed."""
-        query = "SELECT 1 FROM mail WHERE folder = ? AND message_hash = ?"
-        return self._database.row(query, Folder.INBOX, message_hash.hex) is not None
 
     def _next_number(self) -> int:
         row = self._database.row("SELECT coalesce(max(id), 0) + 1 AS next FROM mail")

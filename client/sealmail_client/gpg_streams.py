@@ -1,6 +1,6 @@
 """What gpg reads from and writes to, with the errors that its library would swallow."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -38,6 +38,23 @@ class WatchedSource:
         """Raise what stopped the reading, if anything did."""
         if self._error is not None:
             raise self._error
+
+
+class Measured:
+    """A source of about ``size`` bytes that tells ``report`` the share that was taken."""
+
+    def __init__(self, source: Readable, size: int, report: Callable[[float], None]) -> None:
+        self._source = source
+        self._size = max(1, size)
+        self._report = report
+        self._taken = 0
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes."""
+        chunk = self._source.read(size)
+        self._taken += len(chunk)
+        self._report(min(1.0, self._taken / self._size))
+        return chunk
 
 
 @contextmanager

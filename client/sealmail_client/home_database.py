@@ -221,7 +221,7 @@ CREATE TABLE txt_answer (
 
 _MARKS = """
 ALTER TABLE known_key ADD COLUMN domain_verified TEXT;  -- when its domain last vouched for it
-ALTER TABLE txt_answer ADD COLUMN signed INTEGER NOT NULL DEFAULT 0;  -- proven by DNSSEC
+ALTER TABLE txt_answer ADD COLUMN signed INTEGER NOT NULL DEFAULT 0;  -- DNSSEC says so
 """
 
 # Step n leads from version n to n + 1; what was released is never edited.

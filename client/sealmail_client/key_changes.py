@@ -32,7 +32,7 @@ class Mark(StrEnum):
     """What speaks for a key, for people to see; the rungs of a ladder."""
 
     PINNED = "pinned"  # the first one seen, or the user's word: no other takes its place unseen
-    DOMAIN_VERIFIED = "domain-verified"  # its domain's server gave it, as a CA or DNSSEC proves
+    DOMAIN_VERIFIED = "domain-verified"  # a CA's word: its domain's server gave it
     VERIFIED_IN_PERSON = "verified in person"  # the user compared the fingerprint with its owner
 
 
@@ -78,6 +78,19 @@ class KnownKey:
         if not self.decision.chosen:
             words.insert(0, str(self.decision))
         return ", ".join([*words, str(self.change)] if self.change else words)
+
+
+def standing_of(known: Sequence[KnownKey]) -> str:
+    """Return in a few words how far one key can be relied on, for each address if they differ."""
+    standings = {one.standing for one in known}
+    if len(standings) > 1:
+        return "; ".join(f"{one.address}: {one.standing}" for one in known)
+    return standings.pop() if standings else NOT_KNOWN
+
+
+def marks_of(known: Sequence[KnownKey]) -> list[str]:
+    """Return the marks that one key has for each of its addresses, the weakest first."""
+    return [str(mark) for mark in Mark if known and all(mark in one.marks for one in known)]
 
 
 class KeyUndecided(ClientError):

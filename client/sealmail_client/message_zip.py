@@ -38,12 +38,6 @@ _PADDING = "PADDING.BIN"
 _ENTRY, _DIRECTORY_ENTRY, _DIRECTORY_END = 30 + 16, 46, 22
 
 
-def write_zip(letter: Letter, stream: BinaryIO) -> None:
-    """Write the letter to ``stream``, which need not be seekable; see ``zip_chunks``."""
-    for chunk in zip_chunks(letter):
-        stream.write(chunk)
-
-
 def zip_chunks(letter: Letter) -> Iterator[bytes]:
     """Yield the bytes of the letter's ZIP; as long as the files stay, the same each time.
 

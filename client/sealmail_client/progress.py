@@ -15,8 +15,12 @@ Report = Callable[[float], None]
 class Watcher(Protocol):
     """Shows tasks to a user."""
 
-    def task(self, label: str) -> AbstractContextManager[Report]:
-        """Show one task as long as the context lasts; it reports the share done, 0 to 1."""
+    def task(self, label: str, *, brief: bool = False) -> AbstractContextManager[Report]:
+        """Show one task as long as the context lasts; it reports the share done, 0 to 1.
+
+        It may be entered in any thread, and while others last. A ``brief`` one, or one that is
+        part of another, need not be shown.
+        """
         ...
 
 
@@ -24,17 +28,19 @@ class Nobody:
     """Watches nothing: for scripts and pipes."""
 
     @contextmanager
-    def task(self, label: str) -> Iterator[Report]:
+    def task(self, label: str, *, brief: bool = False) -> Iterator[Report]:
         """Take reports and drop them."""
-        del label
+        del label, brief
         yield lambda _done: None
+
+
+NOBODY = Nobody()
 
 
 async def mint_watched(
     data: bytes | bytearray, difficulty: Difficulty, label: str, watcher: Watcher
 ) -> Stamp:
-    """Mint a stamp beside the event loop; dear ones are shown."""
-    if difficulty.bits < _WORTH_SHOWING_BITS:
-        return await mint_off_loop(data, difficulty)
-    with watcher.task(f"{label} ({difficulty})") as report:
-        return await mint_off_loop(data, difficulty, progress=report)
+    """Mint a stamp beside the event loop; cheap ones are a brief task."""
+    brief = difficulty.bits < _WORTH_SHOWING_BITS
+    with watcher.task(f"{label} ({difficulty})", brief=brief) as report:
+        return await mint_off_loop(data, difficulty, progress=None if brief else report)

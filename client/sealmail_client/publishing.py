@@ -109,21 +109,30 @@ class OwnBlocks:
         )
         return None if row is None else parse_date(row["posted"])
 
+    @property
+    def published(self) -> bool:
+        """Return whether the home server took a claim of ours, be it a former one."""
+        query = "SELECT 1 FROM own_posting WHERE type = ? AND place = ?"
+        return self._database.row(query, BlockType.ADDRESS_CLAIM, Place.HOME) is not None
+
     def unposted(self, place: Place) -> bool:
         """Return whether the server at ``place`` has not taken all that we hold."""
         held = (block for block in (self.announcement(), self.claim()) if block is not None)
         return any(self.posted(block.type, place) is None for block in held)
 
     def due(self, now: datetime) -> bool:
-        """Return whether key or claim must be posted, again or at last."""
+        """Return whether key or claim must be posted at home, again or at last."""
+        return self.outdated(now) or self.unposted(Place.HOME)
+
+    def outdated(self, now: datetime) -> bool:
+        """Return whether others would soon miss what we hold, or are told what holds no more."""
         if self.revoked:
-            return self.unposted(Place.HOME)
+            return False
         announcement, claim = self.announcement(), self.claim()
         if announcement and announcement.tokens_accepted_since != self._bypass.published_since:
             return True
         return any(
-            block is None or self.posted(block.type) is None or now - block.date >= REPOST_AFTER
-            for block in (announcement, claim)
+            block is None or now - block.date >= REPOST_AFTER for block in (announcement, claim)
         )
 
     def tokens_accepted_since(self, now: datetime) -> datetime:
@@ -174,25 +183,28 @@ class Publisher:
     async def publish(self, peer: Peer) -> None:
         """Make both blocks anew and post them; ``NotPublished`` tells what was not taken.
 
-        With a revoked key that cannot be: ``OwnKeyRevoked``.
+        They are dated after the login, which a new account is bound by.
         """
+        await self.renew(peer.moment(self._clock()))
+        await self.post(peer)
+
+    async def renew(self, moment: datetime) -> None:
+        """Make both blocks anew; ``OwnKeyRevoked`` if the key is."""
         if self._own.revoked:
             raise OwnKeyRevoked(self._settings.key_id)
-        date = self._later(peer.moment(self._clock()))
+        date = self._later(moment)
         armored = self._keyring.public_key(self._settings.key_id)
         self._own.keep(await self._make_announcement(date, date + FRESH_FOR, armored))
         self._own.keep(await self._make_claim(date))
-        await self.post(peer)
 
-    async def publish_if_due(self, peer: Peer) -> bool:
-        """Publish what others would soon miss; return whether that was needed."""
+    async def publish_if_due(self, peer: Peer) -> None:
+        """Publish at the home server what others would soon miss."""
         if not self._own.due(self._clock()):
-            return False
+            return
         if self._own.revoked:
             await self.post(peer)
         else:
             await self.publish(peer)
-        return True
 
     async def write_revocation(self, revoked_key: str) -> None:
         """Make the last announcement, whose text carries the revoked key.

@@ -5,8 +5,7 @@ Each step leaves its mark in the inbox before the next begins, and may be repeat
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from sealmail_client.abreast import abreast
 from sealmail_client.ack_files import parse_ack
 from sealmail_client.acknowledgments import acknowledge
 from sealmail_client.answers import read_entries
-from sealmail_client.channels import route_to
 from sealmail_client.cutting import PIECE_SIZE, JoinedPieces, damaged
 from sealmail_client.desk import Desk
 from sealmail_client.errors import (
@@ -32,13 +30,14 @@ from sealmail_client.gpg_status import SignatureCheck
 from sealmail_client.headers import Header, address_in, in_sight
 from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.judging import judged
-from sealmail_client.key_lookup import FoundKey, KeyLookup, Library
-from sealmail_client.key_sources import ByHomeServer
+from sealmail_client.key_lookup import FoundKey, KeyLookup
+from sealmail_client.key_sources import KeySource
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
 from sealmail_client.safe_files import make_private, sync_files
 from sealmail_client.sealing import OpenedSeal, open_seal
+from sealmail_client.sender_keys import sources_for_sender
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
@@ -148,7 +147,7 @@ class Receiver:
                 return
             asked = message.wanted or self._comes_from_known(message)
             limit = None if asked else MAX_UNASKED
-            if limit is not None and len(keys) * PIECE_SIZE > limit:
+            if limit is not None and len(keys) * peer.channel.piece_size > limit:
                 self._leave_large(message)
                 return
             found = await self._fetch(peer, message, directory, limit)
@@ -173,7 +172,11 @@ class Receiver:
 
         def opener(joined: JoinedPieces) -> OpenedSeal:
             return open_seal(
-                joined, keyring=self._desk.keyring, passphrase=passphrase, directory=directory
+                joined,
+                keyring=self._desk.keyring,
+                passphrase=passphrase,
+                directory=directory,
+                watcher=self._desk.watcher,
             )
 
         for _ in range(_MAX_FETCHES):
@@ -252,8 +255,7 @@ class Receiver:
                 return
             check = await self._verify(peer, letter, opened)
             if check.key_missing and not self._outlived(message):
-                reason = f"the key of its sender {letter.header.sender} cannot be found"
-                await self._keep(message, reason)
+                await self._keep(message, _no_key(letter.header))
                 return
             await self._file(peer, message, letter, opened, check)
         except BadPiece as error:
@@ -280,6 +282,7 @@ class Receiver:
             keyring=self._desk.keyring,
             passphrase=passphrase,
             directory=directory,
+            watcher=self._desk.watcher,
             size=sum(piece.path.stat().st_size for piece in pieces if piece.path.exists()),
         )
 
@@ -304,37 +307,25 @@ class Receiver:
             await self._learn(await lookup.by_key_id(sender))
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
         self._doubts += lookup.doubts
-        if check.key_missing and letter.header.sender_transport is not None:
-            await self._ask_where_he_lives(peer, sender, letter.header.sender_transport)
-            check = await asyncio.to_thread(keyring.verify_detached, *proof)
+        for source in sources_for_sender(self._desk, peer, letter.header):
+            if check.key_missing and await self._learn_from(source, sender):
+                check = await asyncio.to_thread(keyring.verify_detached, *proof)
         if check.key_missing and await asyncio.to_thread(keyring.has, sender):
             # The sender's key is here, so the one that is missing is another's.
             return replace(check, key_missing=False, reason="it is not signed by its sender")
         return check
 
-    async def _ask_where_he_lives(self, peer: Peer, sender: KeyId, transport: Transport) -> None:
-        """Seek a key where its owner says he lives; our home server asks, if we have one."""
+    async def _learn_from(self, source: KeySource, sender: KeyId) -> bool:
+        """Keep what a source has of the sender's key; return whether that is something."""
         try:
-            async with self._library(peer, transport) as library:
-                if library is None:
-                    return
-                lookup = KeyLookup(library, self._desk.verifier, self._desk.clock())
-                await self._learn(await lookup.by_key_id(sender))
-                self._doubts += lookup.doubts
+            answer = await source.by_key_id(sender)
         except NetworkError as error:
-            self._doubts.append(f"{transport} was not asked for the key {sender}: {error}")
-
-    @asynccontextmanager
-    async def _library(self, peer: Peer, transport: Transport) -> AsyncIterator[Library | None]:
-        route = route_to(transport, self._desk.settings)
-        if peer.server.address in route.servers:
-            yield peer.by(route.channel)
-        elif peer.account and not transport.entangled:
-            by_home = ByHomeServer(peer, transport)
-            yield by_home if by_home.serves else None
-        else:
-            async with self._desk.servers.look_up(route.servers) as theirs:
-                yield theirs.by(route.channel)
+            self._doubts.append(f"{source.name} was not asked for the key {sender}: {error}")
+            return False
+        self._doubts += (f"{source.name}: {doubt}" for doubt in answer.doubts)
+        for found in answer.keys:
+            await self._learn(found)
+        return bool(answer.keys)
 
     async def _learn(self, found: FoundKey | None) -> None:
         """Keep a key that was found, but for our own."""
@@ -452,6 +443,18 @@ class Receiver:
         self._desk.inbox.record_step(message.number, Step.REFUSED, reason)
         self._refused.append(message.number)
         shutil.rmtree(self._directory(message), ignore_errors=True)
+
+
+def _no_key(header: Header) -> str:
+    """Return why a mail waits; what the user can do shows him to the sender's server."""
+    named = header.sender_transport.servers if header.sender_transport is not None else ()
+    reason = f"the key of its sender {header.sender} cannot be found"
+    if not named:
+        return reason
+    return (
+        f"{reason}; `sealmail key find {header.sender.hex} --server {named[0]}` asks where he "
+        "says he lives, and shows you there"
+    )
 
 
 def _lines(text: bytes) -> list[bytes]:

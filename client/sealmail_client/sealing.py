@@ -6,7 +6,7 @@ signed, and sealed from there: what is sealed is what was signed, whatever becom
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -17,11 +17,12 @@ from sealmail_client.cutting import PIECE_SIZE, CutMessage, Piece, cut
 from sealmail_client.errors import BadMessage, CannotSeal, SourceChanged
 from sealmail_client.gpg_process import GpgProcess
 from sealmail_client.gpg_status import SignatureCheck, judge_signature
-from sealmail_client.gpg_streams import Readable
+from sealmail_client.gpg_streams import Measured, Readable
 from sealmail_client.headers import Header, Place
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import Letter
 from sealmail_client.message_zip import MAX_SIGNATURE_BYTES, zip_chunks
+from sealmail_client.progress import NOBODY, Watcher
 from sealmail_client.safe_files import create_private, sync_file, syncing
 from sealmail_protocol.keys import KeyId
 
@@ -58,6 +59,7 @@ def seal(
     zip_file: Path,
     found: Callable[[Piece], object] | None = None,
     piece_size: int = PIECE_SIZE,
+    watcher: Watcher = NOBODY,
 ) -> SealedLetter:
     """Sign the letter, seal it to ``readers`` and cut the seal into pieces.
 
@@ -68,14 +70,15 @@ def seal(
     """
     _check_readers(letter.header, signer, readers)
     try:
-        signature = _sign(letter, keyring, signer, passphrase, zip_file)
+        signature = _sign(letter, keyring, signer, passphrase, zip_file, watcher)
         with ThreadPoolExecutor(1) as pool:
             durable = pool.submit(sync_file, zip_file)
             pieces = _encrypt_and_cut(
-                signature, zip_file, keyring, readers, target, found, piece_size
+                signature, zip_file, keyring, readers, target, found, piece_size, watcher
             )
-            sync_file(target)
-            durable.result()
+            with watcher.task("syncing the seal", brief=True):
+                sync_file(target)
+                durable.result()
     except BaseException:
         for path in (target, zip_file):
             path.unlink(missing_ok=True)
@@ -90,6 +93,7 @@ def open_seal(
     passphrase: str | None,
     directory: Path,
     size: int | None = None,
+    watcher: Watcher = NOBODY,
 ) -> OpenedSeal:
     """Open a seal into ``message.zip`` in ``directory``, which belongs to this mail alone.
 
@@ -105,11 +109,13 @@ def open_seal(
             def begin(signature: bytes) -> GpgProcess:
                 with create_private(signature_file) as file:
                     file.write(signature)
+                stack.enter_context(watcher.task("verifying", brief=True))
                 return stack.enter_context(keyring.verifying(signature_file))
 
             with create_private(zip_file) as target, syncing(target) as synced:
                 splitter = _Splitter(synced.write, begin)
-                keyring.decrypt_to(sealed, splitter.take, passphrase, size)
+                with watcher.task("opening", brief=True):
+                    keyring.decrypt_to(sealed, splitter.take, passphrase, size)
                 signature = splitter.signature()
             return OpenedSeal(zip_file, signature, splitter.check())
     except BaseException:
@@ -129,15 +135,21 @@ def _check_readers(header: Header, signer: KeyId, readers: Sequence[KeyId]) -> N
 
 
 def _sign(
-    letter: Letter, keyring: Keyring, signer: KeyId, passphrase: str | None, zip_file: Path
+    letter: Letter,
+    keyring: Keyring,
+    signer: KeyId,
+    passphrase: str | None,
+    zip_file: Path,
+    watcher: Watcher,
 ) -> bytes:
     """Write the letter's ZIP and return the signature over it, whatever its files were before."""
     for _ in range(MAX_TRIES):
         zip_file.unlink(missing_ok=True)
         before = _marks(letter)
         try:
-            with create_private(zip_file) as copy:
-                signature = keyring.sign_detached(_Packing(letter, copy), signer, passphrase)
+            with watcher.task("signing") as report, create_private(zip_file) as copy:
+                packing = Measured(_Packing(letter, copy), _size(before), report)
+                signature = keyring.sign_detached(packing, signer, passphrase)
         except SourceChanged:
             continue
         if _marks(letter) != before:
@@ -156,17 +168,21 @@ def _encrypt_and_cut(
     target: Path,
     found: Callable[[Piece], object] | None,
     piece_size: int,
+    watcher: Watcher,
 ) -> CutMessage:
     """Seal signature and ZIP; the pieces are hashed in a thread while gpg writes them."""
     target.unlink(missing_ok=True)
-    written = threading.Event()
+    written, size = threading.Event(), zip_file.stat().st_size
     with ThreadPoolExecutor(1) as pool, zip_file.open("rb") as packed:
         cutting = pool.submit(cut, target, piece_size, written, found)
         try:
-            keyring.encrypt(_Headed(signature, packed), target, readers)
+            with watcher.task("sealing") as report:
+                headed = Measured(_Headed(signature, packed), size, report)
+                keyring.encrypt(headed, target, readers)
         finally:
             written.set()
-        return cutting.result()
+        with watcher.task("cutting the last piece", brief=True):
+            return cutting.result()
 
 
 def _marks(letter: Letter) -> tuple[tuple[int, ...], ...]:
@@ -179,6 +195,10 @@ def _marks(letter: Letter) -> tuple[tuple[int, ...], ...]:
     except OSError as error:
         raise CannotSeal(f"cannot read {error.filename}: {error.strerror}") from None
     return tuple((one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found)
+
+
+def _size(marks: Iterable[tuple[int, ...]]) -> int:
+    return sum(size for _, size, *_ in marks)
 
 
 class _Packing:

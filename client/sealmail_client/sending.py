@@ -143,15 +143,15 @@ class Sender:
             desk, message.number, files.sealed, self._early_servers(message, waiting)
         )
         try:
-            with desk.watcher.task("sealing"):
-                sealed = await asyncio.to_thread(
-                    order.carry_out,
-                    files,
-                    desk.keyring,
-                    desk.passphrase,
-                    early.found,
-                    channel.piece_size,
-                )
+            sealed = await asyncio.to_thread(
+                order.carry_out,
+                files,
+                desk.keyring,
+                desk.passphrase,
+                early.found,
+                channel.piece_size,
+                desk.watcher,
+            )
             require_size(desk, sum(piece.size for piece in sealed.pieces), addressees)
             await early.finish()
         except BaseException:
@@ -341,7 +341,7 @@ class Sender:
             return await self._hand_over(message, recipient, peer)
 
         try:
-            order = self._order(message, route)
+            order = self.order(message, route)
             server = await deliver_to_group(self._desk.servers, order, hand_over)
         except NotDelivered as error:
             return list(error.reasons)
@@ -350,7 +350,7 @@ class Sender:
         )
         return []
 
-    def _order(self, message: OutgoingMessage, route: Route) -> Route:
+    def order(self, message: OutgoingMessage, route: Route) -> Route:
         """Return the servers in random order, those that hold data of the message first."""
         outbox, place = self._desk.outbox, route.channel.place
         servers = self._dice.sample(route.servers, len(route.servers))

@@ -17,6 +17,7 @@ from sealmail_client.headers import Header, Recipient
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
 from sealmail_client.message_zip import open_letter
+from sealmail_client.progress import NOBODY, Watcher
 from sealmail_client.safe_files import (
     make_private,
     sync_directory,
@@ -106,6 +107,7 @@ class SealOrder:
         passphrase: str | None,
         found: Callable[[Piece], object] | None = None,
         piece_size: int = PIECE_SIZE,
+        watcher: Watcher = NOBODY,
     ) -> CutMessage:
         """Write, sign and seal; what an earlier try left in ``files`` is replaced.
 
@@ -127,6 +129,7 @@ class SealOrder:
             zip_file=files.zip_file,
             found=found,
             piece_size=piece_size,
+            watcher=watcher,
         )
         write_private(files.signature, sealed.signature)
         shutil.rmtree(files.unpacked, ignore_errors=True)

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import os
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sealmail_net.errors import (
@@ -13,7 +11,6 @@ from sealmail_net.errors import (
     Unavailable,
     Unreachable,
 )
-from sealmail_net.groups import first_of_group
 from sealmail_net.handshakes import Handshake, pinned_handshake
 from sealmail_net.link import ServerLink
 from sealmail_net.pins import PinCheck, PinStore, check_pin, delivery_way, login_way
@@ -73,29 +70,6 @@ async def dial(
         await link.hang_up()
         raise
     return RemoteServer(address, link, pin, way, link.shown)
-
-
-async def dial_any(
-    addresses: Sequence[ServerAddress],
-    settings: DialSettings,
-    pins: PinStore,
-    *,
-    strict_pin: bool,
-    shuffle: random.Random | None = None,
-) -> RemoteServer:
-    """Dial the servers of a group until one serves, as ``first_of_group`` does.
-
-    The preferred network comes first, else it is at random.
-
-    ``NoServerReached`` holds the reason of each. A changed key is one of those reasons: the
-    others of the group are still tried.
-    """
-    order = list(addresses)
-    (shuffle or random.SystemRandom()).shuffle(order)
-    return await first_of_group(
-        settings.proxies.policy.in_order(order),
-        lambda address: dial(address, settings, pins, strict_pin=strict_pin),
-    )
 
 
 async def _connect(address: ServerAddress, settings: DialSettings) -> ServerLink:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sealmail_protocol.blocks import BlockType, type_named
+from sealmail_protocol.canonical import BodyDigest
 from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.fields import PaddingFilter
 from sealmail_protocol.policy import (
@@ -42,9 +43,13 @@ class TextBody:
 
 @dataclass(frozen=True, slots=True)
 class OversizedBody:
-    """A body that was read to its end and thrown away, since no block may be that large."""
+    """A body that was read to its end and thrown away, since no block may be that large.
+
+    ``digest`` is its ``BodyDigest``, to ask its verdict by.
+    """
 
     size: int
+    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,8 @@ class BodyReader:
         self._hard_limit = hard_limit if most is None else min(most, hard_limit)
         self._limit = UNKNOWN_BODY
         self._lines: list[bytes] = []
+        self._digest = BodyDigest()
+        self._digested = 0
         self._size = 0
         self._seen = 0
         self._weight = 0
@@ -165,7 +172,7 @@ class BodyReader:
 
     def _end_of_text(self) -> BodyEvent:
         if self._oversized:
-            return OversizedBody(self._size)
+            return OversizedBody(self._size, self._digest.value())
         return CrowdedBody() if self._crowded else TextBody(tuple(self._lines))
 
     def _note_type(self, line: bytes) -> None:
@@ -192,7 +199,10 @@ class BodyReader:
         # For good: a Type line that comes late must not revive a body whose head is gone.
         self._oversized = self._oversized or self._size > self._limit
         if self._oversized or self._crowded or not self._has_room():
+            # What finds no room may turn out too large as well, and then needs its digest.
+            self._digest_lines()
             self._drop_lines()
+            self._digest.take((line,))
         else:
             self._lines.append(line)
 
@@ -202,9 +212,16 @@ class BodyReader:
                 self._crowded = True
                 return False
             self._granted += FREE_BODY
+            # Step by step: all of a large body at once would keep others waiting.
+            self._digest_lines()
         return True
 
+    def _digest_lines(self) -> None:
+        self._digest.take(self._lines[self._digested :])
+        self._digested = len(self._lines)
+
     def _drop_lines(self) -> None:
+        self._digested = 0
         if self._lines:
             self._lines.clear()
             if self._room is not None:

@@ -17,6 +17,16 @@ _SEPARATOR_LINES = frozenset(word.lower().encode() for word in SEPARATORS.values
 _POST_TO = b"post-to: "
 
 
+def is_separator(line: bytes) -> bool:
+    """Tell whether a line stands between the entries of a body."""
+    return line.lower() in _SEPARATOR_LINES
+
+
+def is_post_to(line: bytes) -> bool:
+    """Tell whether a line, at the head of a body, names a target."""
+    return line[: len(_POST_TO)].lower() == _POST_TO
+
+
 def split_bundle(lines: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     """Cut the lines of a body into those of its entries, each to be read and judged alone.
 
@@ -24,7 +34,7 @@ def split_bundle(lines: Iterable[bytes]) -> Iterator[tuple[bytes, ...]]:
     """
     entry: list[bytes] = []
     for line in lines:
-        if line.lower() in _SEPARATOR_LINES:
+        if is_separator(line):
             yield tuple(entry)
             entry = []
         else:
@@ -48,7 +58,7 @@ def join_bundle(blocks: Iterable[TextBlock]) -> list[str]:
 def split_post_to(lines: Sequence[bytes]) -> tuple[tuple[Transport, ...], tuple[bytes, ...]]:
     """Split the targets at the head of a proxied body from the block behind them."""
     count = 0
-    while count < len(lines) and lines[count][: len(_POST_TO)].lower() == _POST_TO:
+    while count < len(lines) and is_post_to(lines[count]):
         count += 1
     if not 1 <= count <= MAX_POST_TO:
         raise InvalidBlock(Refusal.FORM, f"{count} Post-To lines where 1 to {MAX_POST_TO} belong")

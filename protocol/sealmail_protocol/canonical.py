@@ -1,8 +1,10 @@
 """The one canonical form of a block, for every digest of it: verdicts, tie-breaks, audits."""
 
 import hashlib
+from collections.abc import Iterable
 
 from sealmail_protocol.blocks import Block, DataBlock, DataHeader, TextBlock
+from sealmail_protocol.bundles import is_post_to, is_separator
 from sealmail_protocol.fields import join_lines
 from sealmail_protocol.keys import BlockKey, data_key
 
@@ -27,6 +29,36 @@ def block_digest(block: Block) -> bytes:
 def data_digest(header: DataHeader, key: BlockKey) -> bytes:
     """Return ``block_digest`` of a data block whose bytes are elsewhere."""
     return hashlib.sha256(canonical_data_form(header, key)).digest()
+
+
+class BodyDigest:
+    """The digest of a text body by its lines, none of which need be kept.
+
+    ``Post-To`` lines at its head and separators are structure of the wire and left out. That of
+    one block is its ``block_digest``, that of several the digest of all their canonical forms.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._in_head = True
+
+    @classmethod
+    def of(cls, lines: Iterable[bytes]) -> bytes:
+        """Return the digest of a whole body."""
+        digest = cls()
+        digest.take(lines)
+        return digest.value()
+
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Take the next lines, padding removed."""
+        for line in lines:
+            self._in_head = self._in_head and is_post_to(line)
+            if not self._in_head and not is_separator(line):
+                self._hash.update(line + b"\r\n")
+
+    def value(self) -> bytes:
+        """Return the digest of what was taken so far."""
+        return self._hash.digest()
 
 
 def text_size(block: TextBlock) -> int:

@@ -167,14 +167,6 @@ class ServerConversation(_Side[ServerEvent]):
             return _checked_lines(reply.lines) + join_lines(("EndBlock",))
         return _checked_lines((str(reply),))
 
-    def send_block(self, lines: Sequence[str]) -> bytes:
-        """Return the bytes of a text block as the answer to a GET."""
-        return join_lines((*lines, "EndBlock"))
-
-    def send_data_header(self, lines: Sequence[str]) -> bytes:
-        """Return the lines before the bytes of a data block, which the caller sends."""
-        return join_lines(lines)
-
 
 class ClientConversation(_Side[ClientEvent]):
     """The client's side: commands out, answers in, in the order of the commands.

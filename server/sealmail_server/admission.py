@@ -19,7 +19,7 @@ from sealmail_protocol.blocks import (
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.fields import split_lines
 from sealmail_protocol.keys import KeyId, announcement_key
-from sealmail_protocol.merges import Standing
+from sealmail_protocol.merges import Standing, displaces
 from sealmail_protocol.policy import MAX_FUTURE_REPLICATED
 from sealmail_protocol.replies import Accepted, Pending, Verdict
 from sealmail_server.accounts import confirm
@@ -85,7 +85,7 @@ def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
     held = view.entry(entry.type, entry.key)
     if held is None:
         check_data_room(view, entry.key, entry.size, given.arrival, given.limits)
-    if held is None or _standing(entry).beats(_standing(held)):
+    if held is None or _wins(entry, held):
         _put(view, entry, given)
     else:
         _repeat(view, entry, held, given)
@@ -118,7 +118,7 @@ def _admit_key(view: WriteView, candidate: Candidate, given: Decision) -> _Outco
     if held is not None and held.revoked and not candidate.revoked:
         raise InvalidBlock(Refusal.KEY, "this key is revoked, and no later word of it counts")
     entry = candidate.entry(given.arrival)
-    if held is None or _standing(entry).beats(_standing(held)):
+    if held is None or _wins(entry, held):
         _put(view, entry, given)
         if entry.revoked:
             # Refused from now on; those that came before go, or replicas would differ by it.
@@ -152,7 +152,7 @@ def _admit_claim(view: WriteView, candidate: Candidate, given: Decision) -> _Out
     entry = candidate.entry(given.arrival)
     if view.entry(entry.type, entry.key, entry.identity) is None:
         make_room_for_claim(view, entry)
-    return _keep(view, entry, Standing.beats, given)
+    return _keep(view, entry, given)
 
 
 def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
@@ -166,7 +166,7 @@ def _admit_mail(view: WriteView, candidate: Candidate, given: Decision) -> _Outc
     paid = pays(candidate, terms.price)
     entry = candidate.entry(given.arrival, paid=paid)
     held = view.entry(entry.type, entry.key, entry.identity) if place.held else None
-    if held is not None and not _standing(entry).outbids(_standing(held)):
+    if held is not None and not _wins(entry, held):
         _repeat(view, entry, held, given)
         return Accepted(), given.now + VERDICT_KEPT
     if not given.arrival.replicated:
@@ -211,7 +211,7 @@ def _judge_mail(
 def _admit_acknowledgment(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
     if view.entry(candidate.block.type, candidate.key) is None:
         check_acknowledgment_room(view, len(candidate.header), given.arrival, given.limits)
-    return _keep(view, candidate.entry(given.arrival), Standing.beats, given)
+    return _keep(view, candidate.entry(given.arrival), given)
 
 
 _ADMIT: dict[BlockType, Callable[[WriteView, Candidate, Decision], _Outcome]] = {
@@ -222,15 +222,10 @@ _ADMIT: dict[BlockType, Callable[[WriteView, Candidate, Decision], _Outcome]] = 
 }
 
 
-def _keep(
-    view: WriteView,
-    entry: StoredEntry,
-    wins: Callable[[Standing, Standing], bool],
-    given: Decision,
-) -> _Outcome:
+def _keep(view: WriteView, entry: StoredEntry, given: Decision) -> _Outcome:
     """Put ``entry`` if it wins against what is held; either way it is accepted."""
     held = view.entry(entry.type, entry.key, entry.identity)
-    if held is None or wins(_standing(entry), _standing(held)):
+    if held is None or _wins(entry, held):
         _put(view, entry, given)
     else:
         _repeat(view, entry, held, given)
@@ -249,6 +244,10 @@ def _repeat(view: WriteView, entry: StoredEntry, held: StoredEntry, given: Decis
     """Have what came again told to the partner, if it is still to be told."""
     if not given.arrival.replicated and entry.digest == held.digest:
         given.partnership.repeat_entry(view, held, given.now)
+
+
+def _wins(entry: StoredEntry, held: StoredEntry) -> bool:
+    return displaces(BlockType(entry.type), _standing(entry), _standing(held))
 
 
 def _standing(entry: StoredEntry) -> Standing:

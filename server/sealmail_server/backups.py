@@ -8,6 +8,8 @@ from sealmail_server.config import (
     CONTROL_PASSWORD_NAME,
     HIDDEN_CERTIFICATE_NAME,
     HIDDEN_KEY_NAME,
+    I2P_CERTIFICATE_NAME,
+    I2P_KEY_NAME,
     ONION_KEY_NAME,
     STORE_NAME,
     Config,
@@ -24,7 +26,14 @@ _CERTIFICATE_MODE = 0o644
 _PRIVATE_MODE = 0o600
 # Only a server with a face towards Tor or I2P has these.
 _MAY_BE_MISSING = frozenset(
-    {HIDDEN_CERTIFICATE_NAME, HIDDEN_KEY_NAME, ONION_KEY_NAME, CONTROL_PASSWORD_NAME}
+    {
+        HIDDEN_CERTIFICATE_NAME,
+        HIDDEN_KEY_NAME,
+        I2P_CERTIFICATE_NAME,
+        I2P_KEY_NAME,
+        ONION_KEY_NAME,
+        CONTROL_PASSWORD_NAME,
+    }
 )
 
 
@@ -57,6 +66,8 @@ def _copy_files(origin: Path, config: Config, target: Path) -> None:
         (config.private_key, _PRIVATE_MODE),
         (HIDDEN_CERTIFICATE_NAME, _CERTIFICATE_MODE),
         (HIDDEN_KEY_NAME, _PRIVATE_MODE),
+        (I2P_CERTIFICATE_NAME, _CERTIFICATE_MODE),
+        (I2P_KEY_NAME, _PRIVATE_MODE),
         (ONION_KEY_NAME, _PRIVATE_MODE),
         (CONTROL_PASSWORD_NAME, _PRIVATE_MODE),
         (CONFIG_NAME, _PRIVATE_MODE),

@@ -16,7 +16,7 @@ from sealmail_protocol.bodies import (
 )
 from sealmail_protocol.commands import Command
 from sealmail_protocol.conversation import Closed
-from sealmail_protocol.errors import ProtocolError
+from sealmail_protocol.errors import InvalidBlock, ProtocolError, Refusal
 from sealmail_protocol.replies import Verdict
 from sealmail_server.memory import Crowded
 from sealmail_server.outgoing.accepting import NotServed
@@ -41,19 +41,28 @@ class DataReceiver(Protocol):
 
 
 class BodyReader:
-    """Reads the bodies that come over one link; ``source`` is named where memory runs short."""
+    """Reads the bodies that come over one link; ``source`` is named where memory runs short.
 
-    def __init__(self, link: PeerLink, source: str) -> None:
+    ``remember_refusal`` is told the digest of a body that is too large to be kept.
+    """
+
+    def __init__(
+        self,
+        link: PeerLink,
+        source: str,
+        remember_refusal: Callable[[bytes, InvalidBlock], Verdict],
+    ) -> None:
         self._link = link
         self._source = source
+        self._remember_refusal = remember_refusal
 
     async def read(
         self,
         command: Command,
         take_text: Callable[[Lines], Awaitable[Verdict]],
         receive_data: Callable[[Lines], DataReceiver],
-    ) -> Verdict | None:
-        """Hand a body on, and return the verdict; ``None`` for one that is too large."""
+    ) -> Verdict:
+        """Hand a body on, and return the verdict; one that is too large is refused here."""
         event = await self._link.next_event("a body")
         match event:
             case TextBody():
@@ -61,8 +70,8 @@ class BodyReader:
             case DataStarted():
                 verdict = await self._read_data(receive_data, event.lines)
             case OversizedBody():
-                _log.info("%s: a body of %d bytes is too large", command, event.size)
-                return None
+                error = InvalidBlock(Refusal.SIZE, f"{event.size} bytes in one body")
+                verdict = self._remember_refusal(event.digest, error)
             case CrowdedBody():
                 raise Crowded(self._source)
             case _:

@@ -1,8 +1,9 @@
 """Comparing with the partner: what it lacks of what is here is queued for it.
 
-The first copy after a pairing is that, and the repair when the queue could not hold everything.
-Both servers do it, each for what it has itself. Where it has got to is written down together with
-what was queued, so that it goes on after a stop.
+Accounts, tombstones and the outgoing queue are told whole. The first copy after a pairing is
+that, and the repair when the queue could not hold everything. Both servers do it, each for what
+it has itself. Where it has got to is written down together with what was queued, so that it goes
+on after a stop.
 """
 
 import asyncio
@@ -20,6 +21,8 @@ from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.commands import PartnerList, PartnerSync
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Listing
+from sealmail_server.outgoing.telling import tell_again
+from sealmail_server.outgoing.told import ROW_KINDS
 from sealmail_server.partnership import COMPARED_TO, RESYNC, Partnership, is_shared, needs_resync
 from sealmail_store import BlockStore, QueueKind, ReadView, WriteView, queue_space
 
@@ -99,7 +102,7 @@ class Comparison:
         _log.warning("compared with the partner: %d blocks queued for it", place.copied)
 
     async def _begin(self) -> _Place:
-        """Queue all accounts and tombstones: few, and not listed."""
+        """Queue all accounts, tombstones and proxied blocks: few, and not listed."""
         now, place = self._clock(), _Place()
         accounts = await self._store.read(lambda view: view.accounts())
         shared = [each for each in accounts if is_shared(each)]
@@ -126,9 +129,28 @@ class Comparison:
                     self._partnership.tell_drop(view, stone.key, stone.digest, stone.until, now)
 
             await self._store.write(bury)
+        await self._tell_queue(now)
         await self._store.write(place.write)
         self._partnership.wake()
         return place
+
+    async def _tell_queue(self, now: datetime) -> None:
+        """Tell of every proxied block, also of those of which the partner is the owner.
+
+        It may have lost them, or have been put in the place of the one that did.
+        """
+        for kind in ROW_KINDS:
+            after = 0
+            while rows := await self._store.read(
+                lambda view: view.queue.all(kind, after=after, limit=_SLICE)  # noqa: B023 - above
+            ):
+                after = rows[-1].number
+
+                def tell(view: WriteView) -> None:
+                    for row in rows:
+                        tell_again(view, row, now)
+
+                await self._store.write(tell)
 
     async def _compare_from(self, remote: RemoteServer, place: _Place) -> _Place:
         """Compare one page of the partner's listing with what is here; return the next place."""

@@ -28,6 +28,8 @@ CERTIFICATE_NAME = "tls/server.crt"
 KEY_NAME = "tls/server.key"
 HIDDEN_CERTIFICATE_NAME = "tls/hidden.crt"
 HIDDEN_KEY_NAME = "tls/hidden.key"
+I2P_CERTIFICATE_NAME = "tls/i2p.crt"
+I2P_KEY_NAME = "tls/i2p.key"
 ONION_KEY_NAME = "tor/onion.key"
 CONTROL_PASSWORD_NAME = "tor/control_password"  # noqa: S105 - the name of a file
 
@@ -113,9 +115,15 @@ class Config:
         "port that nobody else uses. Empty means: none.",
         rules.loopback_or_off,
     )
+    i2p_listen: str = _setting(
+        "",
+        "Where I2P forwards to on a server that is in Tor too: by one port, with one key, others\n"
+        "could tell that both hosts are one server. Empty means: to hidden_listen.",
+        rules.loopback_or_off,
+    )
     hidden_names: tuple[str, ...] = _setting(
         (),
-        "The .onion and .b32.i2p hosts that forward to it, but for one that tor_control makes.",
+        "The .onion and .b32.i2p hosts that forward there, but for one that tor_control makes.",
         rules.hidden_hosts,
     )
     hidden_port: int = _setting(
@@ -132,7 +140,9 @@ class Config:
         "With true, this server is reached through Tor or I2P only and reaches others only so.",
     )
     max_hidden_connections: int = _setting(
-        200, "Connections by hidden_listen, which count for themselves.", rules.at_least(1)
+        200,
+        "Connections by hidden_listen, and as many by i2p_listen; they count for themselves.",
+        rules.at_least(1),
     )
     max_connections: int = _setting(
         1000, "Connections beyond these numbers are answered BUSY.", rules.at_least(1)
@@ -301,10 +311,7 @@ class Config:
 
     def _check_together(self) -> None:
         """Refuse settings that contradict each other, rather than leak by one of them."""
-        if (self.hidden_names or self.tor_control or self.covert) and not self.hidden_listen:
-            raise BadConfig("hidden_listen: is needed by hidden_names, tor_control and covert")
-        if self.hidden_listen and not (self.hidden_names or self.tor_control):
-            raise BadConfig("hidden_listen: needs hidden_names or tor_control")
+        self._check_hidden()
         if self.covert and self.direct_tls_listen:
             raise BadConfig("direct_tls_listen: a covert server listens on no port of its own")
         if self.covert and self.dht:
@@ -315,6 +322,24 @@ class Config:
             self.proxy_policy  # noqa: B018 - it checks itself
         except ValueError as error:
             raise BadConfig(f"tor_proxy, i2p_proxy, use_exit_node, covert: {error}") from None
+
+    def _check_hidden(self) -> None:
+        """Refuse hidden hosts without a port of their network, and ports without hosts."""
+        networks = self._hidden_networks
+        if self.covert and not networks:
+            raise BadConfig("hidden_listen: is needed by covert, with hidden_names or tor_control")
+        if self.hidden_listen and not networks:
+            raise BadConfig("hidden_listen: needs hidden_names or tor_control")
+        if self.i2p_listen and Network.I2P not in networks:
+            raise BadConfig("i2p_listen: needs an .i2p host in hidden_names")
+        if Network.TOR in networks and not self.hidden_listen:
+            raise BadConfig("hidden_listen: is needed by onion hosts and tor_control")
+        if Network.I2P in networks and not (self.hidden_listen or self.i2p_listen):
+            raise BadConfig("hidden_listen: is needed by hidden_names")
+        if len(networks) > 1 and self.i2p_listen in ("", self.hidden_listen):
+            raise BadConfig("i2p_listen: a server in Tor and I2P needs another port for I2P")
+        if self.hidden_listen and self.i2p_listen and Network.TOR not in networks:
+            raise BadConfig("hidden_listen: nothing forwards to it beside i2p_listen")
 
     @property
     def address(self) -> Listen:
@@ -354,9 +379,22 @@ class Config:
         )
 
     @property
-    def hidden_address(self) -> Listen | None:
-        """Return where forwarders connect, if anywhere."""
-        return Listen.parse(self.hidden_listen) if self.hidden_listen else None
+    def hidden_addresses(self) -> dict[Network, Listen]:
+        """Return where the forwarders of each network connect."""
+        named = {
+            Network.TOR: self.hidden_listen,
+            Network.I2P: self.i2p_listen or self.hidden_listen,
+        }
+        return {
+            network: Listen.parse(at)
+            for network, at in named.items()
+            if network in self._hidden_networks
+        }
+
+    @property
+    def _hidden_networks(self) -> frozenset[Network]:
+        networks = {ServerAddress.parse(f"{host}:1").network for host in self.hidden_names}
+        return frozenset(networks | ({Network.TOR} if self.tor_control else set()))
 
     @property
     def mail_domain(self) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -79,23 +79,22 @@ async def examine_dns(config: Config, port: int, resolver: TxtSource) -> list[Fi
 
 
 def examine_hidden(status: Mapping[str, Any]) -> list[Finding]:
-    """Look at the way in for Tor and I2P, if the server has one: its port, and what tor says."""
+    """Look at the ways in for Tor and I2P, if the server has any: ports, and what tor says."""
     findings = []
-    if status["hidden_listen"]:
-        (found,) = examine_port(Listen.parse(status["hidden_listen"]), running=True)
-        names = ", ".join(status["hidden"])
-        findings.append(Finding("hidden", found.well, f"{names}: {found.text}"))
+    for listen, addresses in status["hidden_ports"].items():
+        (found,) = examine_port(Listen.parse(listen), running=True)
+        findings.append(Finding("hidden", found.well, f"{', '.join(addresses)}: {found.text}"))
     if status["onion"]:
         findings.append(Finding("onion", bool(status["onion_published"]), status["onion"]))
     return findings
 
 
 async def examine_from_outside(
-    config: Config, hidden: Iterable[ServerAddress], pin: bytes
+    config: Config, hidden: Mapping[ServerAddress, bytes]
 ) -> list[Finding]:
-    """Come to each hidden address through its network, as others do; ``pin`` is our key's."""
-    proxies = Proxies(config.proxy_policy)
-    coming = [_come_to(address, DialSettings(proxies=proxies), pin) for address in hidden]
+    """Come to each hidden address through its network; it must show the pin beside it."""
+    settings = DialSettings(proxies=Proxies(config.proxy_policy))
+    coming = [_come_to(address, settings, pin) for address, pin in hidden.items()]
     return await asyncio.gather(*coming)
 
 

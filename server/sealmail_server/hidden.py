@@ -1,68 +1,108 @@
-"""The server's face towards Tor and I2P: names, key and certificate that the public one lacks.
+"""The server's faces towards Tor and I2P: names, keys and certificates that the public one lacks.
 
-Forwarders connect to a port of loopback that is theirs alone. The certificate names hidden hosts
-only, and its key is not the public one: either would tell that two names are one server.
+The forwarders of each network connect to a port of loopback that is theirs alone. A certificate
+names the hosts of its network only, and no two faces have one key: either would tell that two
+names are one server.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 
-from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_server.config import (
     CONTROL_PASSWORD_NAME,
     HIDDEN_CERTIFICATE_NAME,
     HIDDEN_KEY_NAME,
+    I2P_CERTIFICATE_NAME,
+    I2P_KEY_NAME,
     ONION_KEY_NAME,
     Config,
 )
 from sealmail_server.onion_key import load_onion_key
 from sealmail_server.onion_service import OnionService
+from sealmail_server.setting_rules import Listen
 from sealmail_server.tls_identity import TlsIdentity, make_tls_identity, pin_of
 from sealmail_server.tor_control import ControlPort
 
-# All who come through Tor and I2P are one source until they have logged in: nothing tells one of
-# them from another.
-HIDDEN_SOURCE = "hidden"
+_FILES = MappingProxyType(
+    {
+        Network.TOR: (HIDDEN_CERTIFICATE_NAME, HIDDEN_KEY_NAME),
+        Network.I2P: (I2P_CERTIFICATE_NAME, I2P_KEY_NAME),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenFace:
-    """What forwarders' listener shows, and the onion service that is ours to publish, if any."""
+    """What the listener for one network shows, and the onion service that is ours to publish."""
 
+    network: Network
+    listen: Listen
     addresses: tuple[ServerAddress, ...]
     identity: TlsIdentity
     pin: bytes
     onion: OnionService | None
 
+    @property
+    def source(self) -> str:
+        """Return the one source that all who come by this face are until they have logged in.
+
+        Nothing tells one of them from another.
+        """
+        return self.network.value
+
 
 def hidden_addresses(directory: Path, config: Config) -> tuple[ServerAddress, ...]:
     """Return the onion and I2P addresses of this server; the onion key is made if it is ours."""
-    if not config.hidden_listen:
-        return ()
     hosts = list(config.hidden_names)
     if config.tor_control:
         hosts.insert(0, load_onion_key(directory / ONION_KEY_NAME).host)
     return tuple(ServerAddress.parse(f"{host}:{config.hidden_port}") for host in hosts)
 
 
-def hidden_face(directory: Path, config: Config, now: datetime) -> HiddenFace | None:
-    """Return the hidden face, ``None`` without one; key and certificate are made if missing."""
+def hidden_faces(directory: Path, config: Config, now: datetime) -> tuple[HiddenFace, ...]:
+    """Return a face for each network; keys and certificates are made if missing."""
     addresses = hidden_addresses(directory, config)
-    if not addresses:
-        return None
-    certificate, key = directory / HIDDEN_CERTIFICATE_NAME, directory / HIDDEN_KEY_NAME
+    return tuple(
+        _face(
+            directory,
+            config,
+            listen,
+            [address for address in addresses if address.network is network],
+            now,
+        )
+        for network, listen in config.hidden_addresses.items()
+    )
+
+
+def hidden_pin(directory: Path, address: ServerAddress) -> bytes:
+    """Return the pin of the key that is shown at one of the hidden addresses."""
+    return pin_of(directory / _FILES[address.network][0])
+
+
+def _face(
+    directory: Path,
+    config: Config,
+    listen: Listen,
+    addresses: Sequence[ServerAddress],
+    now: datetime,
+) -> HiddenFace:
+    network = addresses[0].network
+    certificate, key = (directory / name for name in _FILES[network])
     if not certificate.exists():
         make_tls_identity(certificate, key, [address.host for address in addresses], now)
     onion = None
-    if config.tor_control:
-        onion_key = load_onion_key(directory / ONION_KEY_NAME)
+    if network is Network.TOR and config.tor_control:
         onion = OnionService(
-            onion_key,
+            load_onion_key(directory / ONION_KEY_NAME),
             config.hidden_port,
             lambda: ControlPort(config.tor_control, _password(directory)),
         )
-    return HiddenFace(addresses, TlsIdentity(certificate, key), pin_of(certificate), onion)
+    identity = TlsIdentity(certificate, key)
+    return HiddenFace(network, listen, tuple(addresses), identity, pin_of(certificate), onion)
 
 
 def _password(directory: Path) -> str:

@@ -17,6 +17,7 @@ from typing import TypeGuard
 
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
+from sealmail_protocol.canonical import BodyDigest
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import (
@@ -33,6 +34,7 @@ from sealmail_server.admission import (
     admit_data,
     certificate_for,
 )
+from sealmail_server.bundle_memory import BundleMemory
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
@@ -109,6 +111,7 @@ class Intake:
         self._limits = limits or Limits()
         self._partnership = partnership or Partnership()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._bundles = BundleMemory()
         self._arriving = Arriving()
         # Whom more waits for than was judged at once, and the place to go on.
         self._left_waiting: dict[bytes, int] = {}
@@ -187,8 +190,25 @@ class Intake:
         await self._store.write(remove)
 
     async def verdict(self, digest: bytes) -> Verdict | None:
-        """Return what became of the block with this canonical digest."""
-        stored = await self._store.read(lambda view: view.verdict(digest))
+        """Return what became of the block, or of the worst entry of the bundle, of this digest."""
+        [verdict] = await self._verdicts((digest,))
+        entries = self._bundles.entries_of(digest)
+        if verdict is not None or not entries:
+            return verdict
+        verdicts = await self._verdicts(entries)
+        known = tuple(each for each in verdicts if each is not None)
+        # Of an entry that nothing is known of the sender may hear worse yet.
+        whole = worst(known) if known else None
+        return whole if isinstance(whole, Refused) or len(known) == len(verdicts) else None
+
+    async def _verdicts(self, digests: Sequence[bytes]) -> list[Verdict | None]:
+        """Return the verdicts of single blocks as they are now."""
+        stored = await self._store.read(lambda view: [view.verdict(each) for each in digests])
+        return [
+            await self._told_of(digest, each) for digest, each in zip(digests, stored, strict=True)
+        ]
+
+    async def _told_of(self, digest: bytes, stored: StoredVerdict | None) -> Verdict | None:
         if stored is None or stored.kept_until < self._clock():
             return self._refusals.get(digest)
         verdict = parse_verdict(stored.text)
@@ -275,18 +295,23 @@ class Intake:
         entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
         if len(entries) > MAX_ENTRIES:
             error = InvalidBlock(Refusal.FORM, f"more than {MAX_ENTRIES} entries in one body")
-            return self.remember_refusal(_Entry(lines).digest, error)
+            return self.remember_refusal(BodyDigest.of(lines), error)
         verdicts: list[Verdict] = []
+        digests: list[bytes] = []
         for start in range(0, len(entries), _SLICE):
             part = await self._examine(key, entries[start : start + _SLICE], arrival)
             verdicts += await self._settle(part, arrival)
+            digests += [entry.digest for entry in part]
             if start + _SLICE < len(entries):
                 # Entries that are refused at once would never let others have their turn.
                 await asyncio.sleep(0)
-        verdict = worst(tuple(verdicts))
+        if not arrival.replicated:
+            # Once for all of them: who is slow is waited for once.
+            stored = zip(digests, verdicts, strict=True)
+            await self._told([digest for digest, each in stored if isinstance(each, Accepted)])
         if len(entries) > 1:
-            await self._keep_bundle_verdict(entries, verdict)
-        return verdict
+            self._bundles.remember(BodyDigest.of(lines), digests)
+        return worst(tuple(verdicts))
 
     async def _examine(
         self, key: BlockKey, entries: list[_Lines], arrival: Arrival
@@ -312,10 +337,7 @@ class Intake:
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
                 await self._judge_for(entry.candidate.key.hex)
         if not arrival.replicated:
-            stored = zip(entries, verdicts, strict=True)
-            await self._told(
-                [entry.digest for entry, each in stored if isinstance(each, Accepted)]
-            )
+            self._partnership.wake()
         return verdicts
 
     async def _judge_for(self, userid: str) -> None:
@@ -418,15 +440,6 @@ class Intake:
     async def _judge_again(self, waiting: WaitingEntry, entry: _Entry, given: Decision) -> bool:
         [verdict] = await self._commit([entry], given.arrival)
         return await self._store.write(lambda view: _close(view, waiting, verdict, given.now))
-
-    async def _keep_bundle_verdict(self, entries: list[_Lines], verdict: Verdict) -> None:
-        """Let the whole bundle be asked for: its canonical form has no separators."""
-        digest = _Entry(tuple(line for lines in entries for line in lines)).digest
-        if isinstance(verdict, Refused):
-            self.remember_refusal(digest, InvalidBlock(verdict.code, verdict.text))
-            return
-        kept = StoredVerdict(digest, str(verdict), self._clock() + VERDICT_KEPT)
-        await self._store.write(lambda view: view.put_verdict(kept, self._limits.verdicts))
 
 
 def _examined(

@@ -20,7 +20,7 @@ from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import Config
 from sealmail_server.dht.service import DhtService
-from sealmail_server.hidden import hidden_face
+from sealmail_server.hidden import hidden_faces
 from sealmail_server.onion_service import OnionService
 from sealmail_server.outgoing.desk import QueueDesk
 from sealmail_server.outgoing.telling import Teller
@@ -41,6 +41,14 @@ class OperatorError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenPort:
+    """Where the forwarders of a network come in, and the addresses that lead there."""
+
+    listen: Listen
+    addresses: tuple[ServerAddress, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
     """What only a running server knows of itself."""
 
@@ -49,8 +57,7 @@ class Running:
     started: datetime
     connections: int
     commits: int
-    hidden_listen: Listen | None = None
-    hidden: tuple[ServerAddress, ...] = ()
+    hidden: tuple[HiddenPort, ...] = ()
     onion: OnionService | None = None
 
 
@@ -120,6 +127,7 @@ class Operator:
 
     async def _status(self, _: Request) -> dict[str, Any]:
         running = self.running()
+        hidden = running.hidden if running else ()
         counts = await self.store.read(lambda view: view.counts())
         accounts = await self.desk.list()
         states = {state: sum(each.state == state for each in accounts) for state in AccountState}
@@ -127,8 +135,8 @@ class Operator:
             "running": running is not None,
             "listen": str(running.listen) if running else self.config.listen,
             "direct_tls_listen": _or_none(running and running.direct_tls_listen),
-            "hidden_listen": _or_none(running and running.hidden_listen),
-            "hidden": [str(address) for address in running.hidden] if running else [],
+            "hidden_ports": {str(port.listen): list(map(str, port.addresses)) for port in hidden},
+            "hidden": [str(address) for port in hidden for address in port.addresses],
             "onion": running.onion.state if running and running.onion else None,
             "onion_published": bool(running and running.onion and running.onion.published),
             "started": format_date(running.started) if running else None,
@@ -218,8 +226,7 @@ class Operator:
         servers = []
         if not self.config.covert:
             servers.append(InvitedServer(self._public_address(), self._pin()))
-        face = hidden_face(self.directory, self.config, self.clock())
-        if face is not None:
+        for face in hidden_faces(self.directory, self.config, self.clock()):
             servers += (InvitedServer(address, face.pin) for address in face.addresses)
         partner = self.replication.partner if self.replication else self.config.second_server
         if partner is not None and not (

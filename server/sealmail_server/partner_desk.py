@@ -30,6 +30,7 @@ from sealmail_server.partnership import (
     Partner,
     ask_for_comparison,
     is_stale_offer,
+    keep_copies_of,
     named_account,
 )
 from sealmail_server.replication import Replication
@@ -191,6 +192,7 @@ class PartnerDesk:
             accounts.add_account(view, partner.auth_key, REPLICATION, now)
             view.put_setting(_PAIR_ACCOUNT, known_by.hex())
             ask_for_comparison(view)
+            keep_copies_of(view, partner)
             return ended
 
         self._desk.end_logins(await self._store.write(agree))

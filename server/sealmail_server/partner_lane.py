@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from sealmail_net.dialing import DialSettings, dial
@@ -20,7 +20,7 @@ from sealmail_protocol.commands import (
     RepLogin,
 )
 from sealmail_protocol.replies import Word
-from sealmail_server.outgoing.told import told_body
+from sealmail_server.outgoing.told import told_heads
 from sealmail_server.partner_feed import Item, PartnerFeed
 from sealmail_server.partnership import UNBOUND, Partner, PartnerPin, tombstone_until
 from sealmail_server.reading import SLICE
@@ -65,34 +65,40 @@ async def is_original(remote: RemoteServer) -> bool:
     return CAPABILITY not in await remote.capabilities()
 
 
-def errand_for(item: Item, *, original: bool) -> Errand | None:
-    """Return what to tell; ``None`` if there is nothing (left) that this partner can be told."""
+def errands_for(item: Item, *, original: bool) -> tuple[Errand, ...]:
+    """Return what to tell, in this order; nothing that is left, or that this partner can be told.
+
+    Only what mirrors a block for many targets takes more than one command.
+    """
     row = item.row
     match row.kind:
         case QueueKind.ACCOUNT if original:
             userid, _, auth_key = row.content.decode().partition(" ")
-            return Errand(RepLogin(userid, auth_key)) if auth_key else None
+            return (Errand(RepLogin(userid, auth_key)),) if auth_key else ()
         case QueueKind.ACCOUNT:
             account = item.account
             if account is None:
-                return None
+                return ()
             userid = account.userid or UNBOUND
-            return Errand(PartnerAccount(account.auth_key_hash, userid, account.state))
+            return (Errand(PartnerAccount(account.auth_key_hash, userid, account.state)),)
         case QueueKind.TOMBSTONE:
             if original or row.key is None:
-                return None
-            return Errand(PartnerDrop(row.key, row.digest, tombstone_until(row)))
+                return ()
+            return (Errand(PartnerDrop(row.key, row.digest, tombstone_until(row))),)
         case QueueKind.MIRROR:
-            head = None if original else told_body(row.digest, item.proxied)
-            if head is None or row.key is None:
-                return None
-            block, data = (item.entry.header, item.entry.data) if item.entry else (b"", None)
-            return Errand(PartnerQueued(row.key), head + block, data)
+            if original or row.key is None:
+                return ()
+            heads = told_heads(row.digest, item.proxied)
+            errands = [Errand(PartnerQueued(row.key), head) for head in heads]
+            if errands and item.entry is not None:
+                whole = errands[0].body + item.entry.header
+                errands[0] = Errand(errands[0].command, whole, item.entry.data)
+            return tuple(errands)
         case _:
             entry = item.entry
             if entry is None:
-                return None
-            return Errand(Replicate(entry.key, entry.poster), entry.header, entry.data)
+                return ()
+            return (Errand(Replicate(entry.key, entry.poster), entry.header, entry.data),)
 
 
 class Lane:
@@ -138,12 +144,14 @@ class Lane:
     async def _tell(
         self, line: Pipeline, item: Item, pending: "set[asyncio.Future[Answer]]"
     ) -> None:
-        errand = errand_for(item, original=self._original)
-        if errand is None:
+        errands = errands_for(item, original=self._original)
+        if not errands:
             self._feed.finish(item)
             return
+        answers: list[asyncio.Future[Answer]] = []
         try:
-            answer = await self._send(line, errand)
+            for errand in errands:
+                answers.append(await self._send(line, errand))
         except (DataGone, DamagedData) as error:
             _log.error("%s", error)
             self._feed.refuse(item, "data")
@@ -151,9 +159,11 @@ class Lane:
         except BaseException:
             self._give_back(item)
             raise
-        pending.add(answer)
-        answer.add_done_callback(lambda done: self._answered(item, done))
-        answer.add_done_callback(pending.discard)
+        # Answers come in the order of the commands: with the last one all are there.
+        last = answers[-1]
+        pending.add(last)
+        last.add_done_callback(lambda _: self._answered(item, answers))
+        last.add_done_callback(pending.discard)
 
     async def _send(self, line: Pipeline, errand: Errand) -> "asyncio.Future[Answer]":
         data = errand.data
@@ -180,15 +190,15 @@ class Lane:
             raise ending.result()
         return coming in done
 
-    def _answered(self, item: Item, answer: "asyncio.Future[Answer]") -> None:
-        if answer.cancelled() or answer.exception() is not None:
+    def _answered(self, item: Item, answers: "Sequence[asyncio.Future[Answer]]") -> None:
+        if any(each.cancelled() or each.exception() is not None for each in answers):
             self._give_back(item)
-        elif answer.result() is Word.DONE:
+            return
+        others = [each.result() for each in answers if each.result() is not Word.DONE]
+        if not others:
             self._feed.finish(item)
         else:
-            _log.info(
-                "the partner answers %s to %s", answer.result(), item.row.key or "an account"
-            )
+            _log.info("the partner answers %s to %s", others[0], item.row.key or "an account")
             self._feed.refuse(item, "failed")
 
     def _give_back(self, item: Item) -> None:

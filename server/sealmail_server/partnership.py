@@ -37,6 +37,8 @@ RESYNC = "partner-resync-needed"
 COMPARED_TO = "partner-compared-to"
 # Whether the partner is an original, as it was last seen: "yes", "no", or not known yet.
 IS_ORIGINAL = "partner-is-original"
+# Whose outgoing queue there are copies of: the pin of the partner, or nothing without one.
+COPIES_OF = "partner-queue-copies-of"
 # The secret of a pairing code by its hash, and until when it holds, in seconds since 1970.
 OFFER = "pairing-offer"
 # What an account is called that belongs to nobody; also in the place of a userid.
@@ -189,6 +191,19 @@ def ask_for_comparison(view: WriteView) -> None:
     """Have everything compared from the beginning, as soon as the partner is there."""
     view.remove_setting(COMPARED_TO)
     view.put_setting(RESYNC, "yes")
+
+
+def keep_copies_of(view: WriteView, partner: Partner | None) -> int:
+    """Note whose outgoing queue is copied here from now on.
+
+    What waits of a former partner's has no other owner any more: it is this server's own from
+    now on. Returns how many rows these are.
+    """
+    before, pin = view.setting(COPIES_OF), "" if partner is None else partner.pin.hex()
+    if before == pin:
+        return 0
+    view.put_setting(COPIES_OF, pin)
+    return view.queue.take_over() if before else 0
 
 
 def named_account(view: ReadView, setting: str) -> bytes | None:

@@ -23,11 +23,11 @@ from sealmail_server.dht.peers import ASK_SECONDS
 from sealmail_server.dht.service import DhtService
 from sealmail_server.doorkeeper import Doorkeeper, OpenSessions, room_for
 from sealmail_server.expiry import Expiry
-from sealmail_server.hidden import HIDDEN_SOURCE, HiddenFace, hidden_face
+from sealmail_server.hidden import HiddenFace, hidden_faces
 from sealmail_server.intake import Intake
 from sealmail_server.lookups import Lookups
 from sealmail_server.memory import MemoryBudget
-from sealmail_server.operator import Operator, Running
+from sealmail_server.operator import HiddenPort, Operator, Running
 from sealmail_server.operator_socket import operator_desk
 from sealmail_server.outgoing.office import SortingOffice
 from sealmail_server.partner_desk import PartnerDesk
@@ -86,7 +86,7 @@ async def running_server(
 ) -> AsyncIterator["Server"]:
     """Open everything, serve, and close it in the opposite order; SHUTDOWN sets ``stop``."""
     identity = TlsIdentity(directory / config.certificate, directory / config.private_key)
-    hidden = await asyncio.to_thread(hidden_face, directory, config, clock())
+    hidden = await asyncio.to_thread(hidden_faces, directory, config, clock())
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(BlockStore.open, directory / STORE_NAME)
         await stack.enter_async_context(store)
@@ -117,7 +117,7 @@ class Server:
         verifier: VerifierPool,
         guard: ClockGuard,
         identity: TlsIdentity,
-        hidden: HiddenFace | None,
+        hidden: tuple[HiddenFace, ...],
         stop: asyncio.Event,
         node_key: NodeKey | None = None,
     ) -> None:
@@ -252,19 +252,20 @@ class Server:
 
     def _pin_at(self, address: ServerAddress) -> bytes:
         """Return the pin that this server shows where it is reached by one of its addresses."""
-        if self._hidden is not None and address in self._hidden.addresses:
-            return self._hidden.pin
+        for face in self._hidden:
+            if address in face.addresses:
+                return face.pin
         return pin_of(self._directory / self._config.certificate)
 
     def _own_pins(self) -> frozenset[bytes]:
-        partner, hidden = self._replication.partner, self._hidden
+        partner = self._replication.partner
         others = {partner.pin} if partner else set()
-        return frozenset({self._pin, *others, *({hidden.pin} if hidden else ())})
+        return frozenset({self._pin, *others, *(face.pin for face in self._hidden)})
 
     def _addresses(self, port: int) -> frozenset[ServerAddress]:
         """Return what is delivered here; a public name of a covert server would give it away."""
         public = frozenset() if self._config.covert else own_addresses(self._config, port)
-        return public.union(self._hidden.addresses if self._hidden else ())
+        return public.union(*(face.addresses for face in self._hidden))
 
     async def listen(self) -> None:
         """Open the ports; a covert server has the one for Tor and I2P only."""
@@ -283,23 +284,22 @@ class Server:
             self._ports["direct"] = await serve(
                 direct.host, direct.port, door.admit_direct, idle_seconds=idle, direct_tls=True
             )
-        if self._hidden is not None:
-            await self._listen_hidden(self._hidden)
+        for face in self._hidden:
+            await self._listen_hidden(face)
 
     async def _listen_hidden(self, face: HiddenFace) -> None:
-        """Open the port for forwarders, a class of its own, and tell tor of it."""
-        at, most = self._config.hidden_address, self._config.max_hidden_connections
-        assert at is not None  # noqa: S101 - there is no hidden face without it
+        """Open the port for a network's forwarders, a class of its own, and tell tor of it."""
+        at, most = face.listen, self._config.max_hidden_connections
         door = Doorkeeper(
             replace(self.services, identity=face.identity),
             self._sessions,
             Presence(most, most),
             require_tls=self._config.require_tls,
-            source=HIDDEN_SOURCE,
+            source=face.source,
         )
         idle = self._config.idle_seconds
         listener = await serve(at.host, at.port, door.admit, idle_seconds=idle)
-        self._ports["hidden"] = listener
+        self._ports[face.source] = listener
         if face.onion is not None:
             target = str(Listen(at.host, listener.port))
             self._publishing = asyncio.create_task(face.onion.keep_published(target))
@@ -313,10 +313,14 @@ class Server:
 
     def status(self) -> Running:
         """Return what the operator may know of this server now."""
-        config, face = self._config, self._hidden
-        hidden = self._listening("hidden", config.hidden_address)
-        listen = self._listening("listen", config.address) or hidden
-        assert listen is not None  # noqa: S101 - one of the two is always open
+        config = self._config
+        hidden = tuple(
+            HiddenPort(listen, face.addresses)
+            for face in self._hidden
+            if (listen := self._listening(face.source, face.listen)) is not None
+        )
+        # A covert server has one at least.
+        listen = self._listening("listen", config.address) or hidden[0].listen
         return Running(
             listen,
             self._listening("direct", config.direct_tls_address),
@@ -324,8 +328,7 @@ class Server:
             len(self._presence),
             self._store.commits,
             hidden,
-            face.addresses if face else (),
-            face.onion if face else None,
+            next((face.onion for face in self._hidden if face.onion is not None), None),
         )
 
     def _listening(self, name: str, at: Listen | None) -> Listen | None:

@@ -219,6 +219,16 @@ class QueueBook(QueueView):
                 self._gone(*row)
         return gone
 
+    def take_over(self) -> int:
+        """Make the partner's rows that wait here rows of this server; return how many."""
+        taken = self._connection.execute(
+            "UPDATE queue SET kind = ? WHERE state = 'waiting' AND kind = ? RETURNING number",
+            (QueueKind.PROXY, QueueKind.MIRRORED),
+        ).fetchall()
+        self._spaces.queued(QueueKind.MIRRORED, -len(taken))
+        self._spaces.queued(QueueKind.PROXY, len(taken))
+        return len(taken)
+
     def put_off(self, number: int, not_before: datetime, code: str, now: datetime) -> None:
         """Note a failed attempt, and when to try again; a row that is gone stays gone."""
         self._connection.execute(

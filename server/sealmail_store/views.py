@@ -42,8 +42,6 @@ from sealmail_store.spaces import SpaceBook, holder_space, mailbox_space, unpaid
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _END = datetime.max.replace(tzinfo=UTC)
 
-# A page of entries with 64 KiB of data each stays within a few megabytes.
-_PAGE = 64
 # Entries that wait are asked for, and judged, so many at a time.
 WAITING_PAGE = 64
 
@@ -139,14 +137,6 @@ class ReadView:
         """Return those of ``types``, in their order, that have an entry under ``key``."""
         rows: Any = self._connection.execute(_PRESENT, (json.dumps(list(types)), key.raw))
         return tuple(row[0] for row in rows)
-
-    def entries_between(self, type: str, first: BlockKey, last: BlockKey) -> Iterator[StoredEntry]:
-        """Walk the entries of ``type`` by key, from ``first`` to ``last``, both included."""
-        page = self._page("(key, identity) >= (?, ?)", (type, last.raw, first.raw, b""))
-        while page:
-            yield from page
-            place = (type, last.raw, page[-1].key.raw, page[-1].identity)
-            page = self._page("(key, identity) > (?, ?)", place)
 
     def names_between(
         self, type: str, first: BlockKey, last: BlockKey, *, limit: int, after: bytes = b""
@@ -300,14 +290,6 @@ class ReadView:
         """Return the latest time noted, against a clock that went back."""
         text = self.setting(LATEST_TIME)
         return None if text is None else moment(int(text))
-
-    def _page(self, begin: str, place: tuple[str, bytes, bytes, bytes]) -> tuple[StoredEntry, ...]:
-        # Whole pages leave no statement open, should the walk stop half-way.
-        rows: Any = self._connection.execute(
-            f"{ENTRIES} type = ? AND key <= ? AND {begin} ORDER BY key, identity LIMIT {_PAGE}",
-            place,
-        )
-        return tuple(map(self._entry, rows))
 
     def _entry(self, row: Any) -> StoredEntry:
         return entry_of(row, self._files)

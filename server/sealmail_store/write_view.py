@@ -252,11 +252,6 @@ class WriteView(ReadView):
             ),
         )
 
-    def remove_account(self, auth_key_hash: bytes) -> bool:
-        """Forget the account of an auth key, and say whether there was one."""
-        self._connection.execute("DELETE FROM accounts WHERE auth_key_hash = ?", (auth_key_hash,))
-        return self._connection.changes() > 0
-
     def put_setting(self, name: str, value: str) -> None:
         """Remember a setting."""
         self._connection.execute(

@@ -21,9 +21,8 @@ def checks_for(options: Mapping[str, str], columns: Sequence[str] | None = None)
     thorough = columns is None or not HASHED.isdisjoint(columns)
     share = float(options.get("signatures", "0"))
     certificates = options.get("certificates", "false") == "true"
-    if share == 0 and not certificates:
-        return BlockChecks(thorough=thorough)
-    verifier = _verifier()
+    # Where no signature is asked for, each is still told to be left out.
+    verifier = _verifier() if share or certificates else None
     return BlockChecks(
         SignatureChecks(verifier, share, certificates=certificates), thorough=thorough
     )

@@ -15,7 +15,8 @@ Options, beside ``path`` (a store, a data directory, or a directory of many):
 - ``rows``: about how many rows a partition has;
 - ``after``: a JSON object of store names and row numbers: only rows beyond are read.
 
-Every partition is one state of its store; a store in use may move on between two of them.
+Every page of about a thousand rows is one state of its store; a store in use may move on between
+two of them. What a server only holds for others (type ``proxied``) is read only if ``types`` asks.
 """
 
 import json

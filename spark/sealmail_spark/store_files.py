@@ -142,6 +142,8 @@ def counts_by_type(store: StoreFolder, held: str = SERVER) -> dict[str, int]:
 
 
 _TABLES: Final = {SERVER: "entries", DHT: dht_rows.TABLE}
+# The sign keeps an index of types and dates out of it, by which every page would sort all values.
+_OF_TYPE: Final = {SERVER: "type = ?", DHT: "+type = ?"}
 
 
 def _bound(place: int, pieces: int) -> bytes:
@@ -157,7 +159,7 @@ def rows_of(part: KeyRange, columns: Sequence[str], page: int) -> Iterator[list[
     asked = dht_rows.COLUMNS if of_dht else [_EXPRESSIONS.get(name, name) for name in columns]
     question = (
         f"SELECT {', '.join(asked)}, key, identity FROM {_TABLES[part.held]} e"  # noqa: S608 - our own columns
-        " WHERE type = ? AND (key, identity) {beyond} (?, ?)"
+        f" WHERE {_OF_TYPE[part.held]} AND (key, identity) {{beyond}} (?, ?)"
     )
     limits: tuple[object, ...] = ()
     if part.end is not None:

@@ -8,7 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.anonymity.correspondence import correspond, doctor_of, eventually, ways_of
+from tests.anonymity.correspondence import (
+    correspond,
+    doctor_of,
+    eventually,
+    sends,
+    ways_of,
+)
 from tests.anonymity.i2p_network import I2pNetwork, address_of, i2p_network
 from tests.end_to_end.programs import Server, User, free_port
 
@@ -27,6 +33,7 @@ class Town:
     Anna and Ivo are anonymous, Paul has no I2P of his own.
     """
 
+    place: Path
     network: I2pNetwork
     dual: Server
     covert: Server
@@ -61,7 +68,7 @@ def town() -> Iterator[Town]:
             ivo = User.settle(
                 place, "Ivo", "ivo@covert.test", covert, reached_at=dark, ways=hidden
             )
-            yield Town(network, dual, covert, anna, paul, ivo)
+            yield Town(place, network, dual, covert, anna, paul, ivo)
         finally:
             for server in (dual, covert):
                 server.stop()
@@ -107,6 +114,21 @@ def test_servers_deliver_to_each_other_by_their_i2p_proxies(town: Town) -> None:
     town.ivo.does("identity", "set", "--send", "proxy")
     correspond(town.paul, town.ivo, "by my server", "--server", str(town.covert_address))
     correspond(town.ivo, town.paul, "by mine", "--server", str(address_of(town.network, DUAL)))
+
+
+def test_an_anonymous_user_reaches_a_public_server_by_the_proxy_of_his_server(town: Town) -> None:
+    """I2P has no exits: by himself he gets nowhere, his own server asks and delivers for him."""
+    public = Server.create(town.place / "public")
+    public.start()
+    try:
+        pia = User.settle(town.place, "Pia", "pia@public.test", public)
+        at = ("--server", str(public.address))
+        assert sends(town.anna, pia, "no way", *at).exit_code != 0
+        town.anna.does("identity", "set", "--send", "proxy")
+        correspond(town.anna, pia, "by my server", *at)
+    finally:
+        public.stop()
+    assert ways_of(town.anna) <= {"i2p", "delivery-i2p"}
 
 
 def test_the_doctor_misses_the_tunnel_when_its_router_has_gone(town: Town) -> None:

@@ -22,6 +22,7 @@ from tests.net.name_server import name_server
 from tests.net.socks_server import SocksServer
 from tests.server.users import data_lines
 
+from sealmail_client.headers import Place, Recipient
 from sealmail_client.keyring import Keyring
 from sealmail_client.profile import Home
 from sealmail_net.dialing import DialSettings, dial
@@ -32,7 +33,7 @@ from sealmail_net.ways import ProxyPolicy
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.commands import AskQueue, DnsTxt, GetProxy, StoreProxy
 from sealmail_protocol.invitations import InvitedServer, PairingCode
-from sealmail_protocol.keys import BlockKey
+from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_protocol.replies import Listing, Word
 from sealmail_server.onion_key import OnionKey
 
@@ -45,6 +46,8 @@ pytestmark = [
 ONION = ServerAddress(OnionKey(b"1" * 32).host, 8081)
 COVERT = ServerAddress(OnionKey(b"2" * 32).host, 8081)
 STRANGER = ServerAddress("9.9.9.9", 8081)
+STRANGER_6 = ServerAddress("2620:fe::9", 8081)
+PUBLIC = (STRANGER, STRANGER_6, ServerAddress("mail.example.net", 8081))
 
 
 class Proxy:
@@ -110,9 +113,9 @@ def runs(
 def test_an_anonymous_client_leaks_no_packet(place: Path) -> None:
     """From its first command to the failure of its proxy it sends to the SOCKS port alone.
 
-    It settles, writes to somebody whom DNS leads to, fetches, acknowledges, and reads a mail
-    that names a server elsewhere; it is told to look at public servers and to ask DNS itself.
-    At the end the counter is shown to count.
+    It settles, writes to somebody whom DNS leads to, fetches, acknowledges, and reads and answers
+    mail that names servers elsewhere, with acknowledgments by its server and by itself; it is told
+    to look at public servers and to ask DNS itself. At the end the counters are shown to count.
     """
     proxy, server = Proxy(), Server.create(place / "server")
     proxy.server.hosts = {ONION.host: server.address.port}
@@ -155,16 +158,26 @@ def test_an_anonymous_client_leaks_no_packet(place: Path) -> None:
             assert "hello" in bob.subjects()
             assert bob.sends([anna], "answer").exit_code == 0
             assert "answer" in quiet("fetch", "--json").output
-            name_a_server_elsewhere(mallory, anna, place)
-            assert "look there" in quiet("fetch", "--json").output
+            for way in ("direct", "proxy"):
+                quiet("identity", "set", "--acknowledge", way)
+                for elsewhere in (STRANGER, STRANGER_6):
+                    subject = f"look at {elsewhere}, {way}"
+                    name_a_server_elsewhere(mallory, anna, place, elsewhere, subject)
+                    (number,) = numbers(quiet("fetch", "--json"), subject)
+                    assert subject in quiet("read", number).output
+                    assert str(elsewhere) in quiet("read", "--html", "-", number).output
+                    quiet("reply", number, "--message", "who are you?")
+                    to_all = ("reply", number, "--all", "--message", "and who else?")
+                    quiet(*to_all, fails="exit node")
             quiet("acks")
             quiet("identity", "set", "--send", "proxy")
             quiet("send", "--to", bob.address, "--subject", "by my server", "--message", "text")
             bob.does("fetch")
             assert "by my server" in bob.subjects()
             quiet("identity", "set", "--send", "direct")
-            at = ("--server", str(STRANGER), "--server", "mail.example.net:8081")
-            quiet("key", "find", "x@example.net", *at, fails="exit node")
+            for public in (STRANGER, STRANGER_6, "mail.example.net:8081"):
+                at = ("--server", str(public))
+                quiet("key", "find", "x@example.net", *at, fails="exit node")
             quiet("key", "find", "x@example.net", "--server", "x.i2p:1", fails="no proxy to I2P")
             quiet("identity", "set", "--dns", "direct", fails="anonymous")
             quiet("key", "find", "nobody@elsewhere.test", fails="no key")
@@ -174,14 +187,35 @@ def test_an_anonymous_client_leaks_no_packet(place: Path) -> None:
         quiet("fetch", fails="proxy")
         runs(inside, anna, "identity", "set", "--not-anonymous", "--dns", "direct")
         runs(inside, anna, "key", "find", "nobody@example.net")
-        assert inside.leaked > 0
+        assert inside.leaked > inside.leaked_by_ipv6
+        runs(inside, anna, "key", "find", "x@example.net", "--server", str(STRANGER_6))
+        assert inside.leaked_by_ipv6 > 0
 
 
-def name_a_server_elsewhere(mallory: User, reader: User, place: Path) -> None:
-    """Post a mail whose acknowledgment is asked for at a public address."""
-    elsewhere = replace(mallory, server=replace(mallory.server, address=STRANGER))
+def numbers(fetched: Done, subject: str) -> list[str]:
+    """Return which of the mails that were fetched have a subject."""
+    return [str(mail["number"]) for mail in fetched.value["filed"] if mail["subject"] == subject]
+
+
+def name_a_server_elsewhere(
+    mallory: User, reader: User, place: Path, at: ServerAddress, subject: str
+) -> None:
+    """Post a mail whose acknowledgment is asked for at a public address, and another reader's key.
+
+    Its HTML calls there too.
+    """
+    elsewhere = replace(mallory, server=replace(mallory.server, address=at))
     with Keyring(mallory.home / "gnupg") as tools:
-        letter = forged_letter(elsewhere, reader, "look there")
+        letter = forged_letter(elsewhere, reader, subject)
+        key_id = KeyId(secrets.token_bytes(20))
+        nobody = Recipient(Place.TO, "Nobody <n@example.net>", key_id, Transport((at,)), None)
+        header = replace(
+            letter.header,
+            unique_id=secrets.token_hex(20),
+            recipients=(*letter.header.recipients, nobody),
+        )
+        html = f'<link rel="preconnect" href="http://{at}"><img src="http://{at}/i.png">'
+        letter = replace(letter, header=header, html=html)
         post(tools, reader, *sign(tools, mallory, letter), place)
 
 
@@ -210,8 +244,8 @@ def test_a_covert_server_leaks_no_packet(place: Path) -> None:
     """Whatever users and strangers ask of it, it sends to its SOCKS port and its forwarder alone.
 
     It serves a user, is asked for DNS, delivers for him to a server behind the proxy and fetches
-    from it, is asked to do so with a public one and to be its partner, is examined by its doctor,
-    and goes on when the proxy has gone. It listens on one port of loopback.
+    from it, is asked to do so with public ones and to be their partner, is examined by its doctor,
+    and is asked for all that again when the proxy has gone. It listens on one port of loopback.
     """
     proxy, covert, other = Proxy(), Server.create(place / "covert"), Server.create(place / "other")
     hidden, entrance = free_port(), free_port()
@@ -246,15 +280,25 @@ def test_a_covert_server_leaks_no_packet(place: Path) -> None:
             asyncio.run(ask_much_of_it(conny, proxy.address))
             assert inside.leaked == 0
             assert listening(inside) == {f"127.0.0.1:{hidden}", f"{INSIDE}:{entrance}"}
-            code = PairingCode("0" * 8, InvitedServer(STRANGER, bytes(32))).code()
-            assert "exit node" in operates(inside, covert, "pair", code).stderr
-            found = json.loads(operates(inside, covert, "doctor", "--json").stdout)["findings"]
-            assert {row["part"]: row["well"] for row in found}["tor"]
+            for public in (STRANGER, STRANGER_6):
+                code = PairingCode("0" * 8, InvitedServer(public, bytes(32))).code()
+                assert "exit node" in operates(inside, covert, "pair", code).stderr
+            assert examined(inside, covert)["tor"]
             assert inside.leaked == 0
-        subprocess.run(inside.command(["sleep", "2"]), check=True)
+        asyncio.run(ask_it_without_proxy(conny, ServerAddress(INSIDE, entrance)))
+        assert not examined(inside, covert)["tor"]
         assert inside.leaked == 0
         subprocess.run(inside.command(["getent", "hosts", "mail.example.net"]), check=False)
-        assert inside.leaked > 0
+        assert inside.leaked > inside.leaked_by_ipv6
+        knock = f"import socket; socket.create_connection({(STRANGER_6.host, 1)}, 1)"
+        subprocess.run(inside.command([sys.executable, "-c", knock]), check=False)
+        assert inside.leaked_by_ipv6 > 0
+
+
+def examined(inside: Namespace, server: Server) -> dict[str, bool]:
+    """Return which parts the doctor finds well, inside."""
+    found = json.loads(operates(inside, server, "doctor", "--json").stdout)["findings"]
+    return {row["part"]: row["well"] for row in found}
 
 
 def listening(inside: Namespace) -> set[str]:
@@ -297,18 +341,42 @@ async def ask_much_of_it(user: User, proxy: ServerAddress) -> None:
             assert await remote.call(DnsTxt(name)) is Word.FAILED
         auth_key = Home(user.home).load_auth_key().text
         assert await remote.login(user.key_id.hex, auth_key)
-        for at, answer in ((ONION, Word.NOT_FOUND), (STRANGER, Word.FAILED)):
-            asked = GetProxy(BlockKey(bytes(20)), Transport((at,)))
-            assert await remote.call(asked) is answer
+        assert await remote.call(asked_at(ONION)) is Word.NOT_FOUND
         assert await hand_in(remote, ONION) is Word.DONE
         assert await hand_in(remote, ServerAddress(OnionKey(b"3" * 32).host, 1)) is Word.DONE
-        for public in (STRANGER, ServerAddress("mail.example.net", 8081)):
+        for public in PUBLIC:
+            assert await remote.call(asked_at(public)) is Word.FAILED
             await hand_in(remote, public)
-        for _ in range(300):
-            if "delivered" in await states(remote):
-                return
-            await asyncio.sleep(0.2)
-        pytest.fail("it was not delivered")
+        await until_told(remote, "delivered")
+
+
+async def ask_it_without_proxy(user: User, entrance: ServerAddress) -> None:
+    """Ask for the same by the forwarder, and wait until a delivery has been tried in vain."""
+    dialing = DialSettings(allow_private_targets=True)
+    async with await dial(entrance, dialing, MemoryPins(), strict_pin=True) as remote:
+        assert await remote.call(DnsTxt("cmsvr.example.net")) is Word.FAILED
+        assert await remote.login(user.key_id.hex, Home(user.home).load_auth_key().text)
+        before = (await told(remote)).count("unreachable")
+        assert await remote.call(asked_at(ONION)) is Word.NOT_FOUND
+        assert await hand_in(remote, ONION) is Word.DONE
+        for public in PUBLIC:
+            assert await remote.call(asked_at(public)) is Word.FAILED
+            await hand_in(remote, public)
+        await until_told(remote, "unreachable", before + 1)
+
+
+def asked_at(server: ServerAddress) -> GetProxy:
+    """Return the question for a block at another server."""
+    return GetProxy(BlockKey(bytes(20)), Transport((server,)))
+
+
+async def until_told(remote: RemoteServer, word: str, times: int = 1) -> None:
+    """Wait until the list of deliveries has a word so many times."""
+    for _ in range(300):
+        if (await told(remote)).count(word) >= times:
+            return
+        await asyncio.sleep(0.2)
+    pytest.fail(await told(remote))
 
 
 async def hand_in(remote: RemoteServer, at: ServerAddress) -> Word:
@@ -319,7 +387,7 @@ async def hand_in(remote: RemoteServer, at: ServerAddress) -> Word:
     return await remote.post_data(StoreProxy(key), header, len(data), (data,))
 
 
-async def states(remote: RemoteServer) -> str:
+async def told(remote: RemoteServer) -> str:
     """Return what has become of the deliveries."""
     queue = await remote.call(AskQueue())
     return " ".join(queue.lines) if isinstance(queue, Listing) else ""

@@ -2,9 +2,10 @@
 
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,10 +20,10 @@ from tests.anonymity.correspondence import (
     ways_of,
 )
 from tests.anonymity.tor_network import TorNetwork, tor_network
-from tests.end_to_end.programs import Server, User, free_port
+from tests.end_to_end.programs import PROGRAMS, Server, User, free_port
 
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_server.config import ONION_KEY_NAME
+from sealmail_server.config import CONTROL_PASSWORD_NAME, ONION_KEY_NAME
 from sealmail_server.onion_key import load_onion_key
 
 # Circuits are built while the machine does other things too.
@@ -83,8 +84,14 @@ def onion_server(
 
 
 def until_published(server: Server) -> None:
-    """Wait until tor has the onion service of a server."""
+    """Wait until the onion service of a server is there, and leads to it through Tor."""
     eventually(lambda: operator_asks(server, "status")["onion_published"])
+    until_reached(server)
+
+
+def until_reached(server: Server) -> None:
+    """Wait until the doctor comes to a server through Tor."""
+    eventually(lambda: doctor_of(server)["tor"])
 
 
 def test_an_anonymous_and_a_public_user_write_to_each_other(town: Town) -> None:
@@ -133,17 +140,17 @@ def elsewhere(town: Town) -> Iterator[Elsewhere]:
     """Start two more servers and let a user settle on each."""
     covert, onion = onion_server(town.place / "covert", town.network, "covert = true")
     public = Server.create(town.place / "public")
-    for server in (covert, public):
-        server.start()
-    until_published(covert)
-    ways = (*town.by_tor, "--anonymous")
-    conny = User.settle(
-        town.place, "Conny", "conny@covert.test", covert, reached_at=(onion,), ways=ways
-    )
-    pia = User.settle(town.place, "Pia", "pia@public.test", public)
-    yield Elsewhere(covert, onion, conny, public, pia)
-    for server in (covert, public):
-        server.stop()
+    with ExitStack() as running:
+        for server in (covert, public):
+            server.start()
+            running.callback(server.stop)
+        until_published(covert)
+        ways = (*town.by_tor, "--anonymous")
+        conny = User.settle(
+            town.place, "Conny", "conny@covert.test", covert, reached_at=(onion,), ways=ways
+        )
+        pia = User.settle(town.place, "Pia", "pia@public.test", public)
+        yield Elsewhere(covert, onion, conny, public, pia)
 
 
 def test_a_covert_server_has_no_public_port(elsewhere: Elsewhere) -> None:
@@ -201,6 +208,57 @@ def test_an_anonymous_user_reaches_a_public_server_by_an_exit_if_he_allows_it(
     assert f"exit {elsewhere.public.address}" in pins
     assert f"direct {elsewhere.public.address}" not in pins
     town.anna.does("identity", "set", "--no-exit-nodes")
+
+
+@pytest.mark.long
+def test_what_the_operator_does_by_hand_leads_to_his_server(town: Town) -> None:
+    """The printed lines in torrc make one onion service, the password of a control port another.
+
+    To users and doctor they are like any other.
+    """
+    by_torrc, by_password = (Server.create(town.place / name) for name in ("torrc", "password"))
+    port = free_port()
+    service = town.network.base / "byhand" / "service"
+    lines = [
+        line.replace("/var/lib/tor/sealmail", str(service)).replace(":8082", f":{port}")
+        for line in printed(by_torrc, "onion")
+    ]
+    directory = town.network.add_host("byhand", "a pass phrase", lines)
+    host = (service / "hostname").read_text().strip()
+    settle_in(by_torrc, town, f'hidden_names = ["{host}"]', port=port)
+    settle_in(by_password, town, f'tor_control = "{directory / "control"}"', port=free_port())
+    password = by_password.directory / CONTROL_PASSWORD_NAME
+    password.parent.mkdir(mode=0o700, exist_ok=True)
+    password.write_text("a pass phrase\n")
+    users = []
+    with ExitStack() as running:
+        for server, name in ((by_torrc, "Tom"), (by_password, "Pam")):
+            server.start()
+            running.callback(server.stop)
+            until_reached(server)
+            (first, *_) = printed(server, "onion")
+            at = ServerAddress.parse(first)
+            ways = (*town.by_tor, "--anonymous")
+            user = User.settle(
+                town.place, name, f"{name.lower()}@hand.test", server, reached_at=(at,), ways=ways
+            )
+            users.append((user, ("--server", str(at))))
+        (tom, to_tom), (pam, to_pam) = users
+        correspond(tom, pam, "by torrc", *to_pam)
+        correspond(pam, tom, "by password", *to_tom)
+
+
+def settle_in(server: Server, town: Town, line: str, *, port: int) -> None:
+    """Give a server a hidden face behind a port, and the way to see it from outside."""
+    with (server.directory / "config.toml").open("a") as config:
+        config.write(f'hidden_listen = "127.0.0.1:{port}"\n{line}\n')
+        config.write(f'tor_proxy = "127.0.0.1:{town.network.socks_port}"\n')
+
+
+def printed(server: Server, *arguments: str) -> list[str]:
+    """Return what a command of the operator prints."""
+    command = [str(PROGRAMS / "sealmaild"), *arguments, "--data", str(server.directory)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 @contextmanager

@@ -74,6 +74,7 @@ TestingMinExitFlagThreshold 0
 ConsensusParams cc_alg=2
 """
 _CLIENT = "SocksPort {socks}\n"
+_HOST = "SocksPort 0\nCookieAuthentication 0"
 
 
 class TorNetwork:
@@ -89,6 +90,7 @@ class TorNetwork:
         self._dir_ports = {nick: next(ports) for nick in self._authorities}
         self.socks_port = next(ports)
         self._lines = ""
+        self._passwords: dict[str, str] = {}
 
     @property
     def control(self) -> Path:
@@ -122,6 +124,26 @@ class TorNetwork:
         process.wait()
         self._run("host", _CLIENT, socks="0")
         self._until("the host is ready", lambda: self._bootstrapped("host"))
+
+    def add_host(self, nick: str, password: str, lines: Sequence[str]) -> Path:
+        """Run another host, with these lines in its torrc too; return its directory.
+
+        Its control socket, ``control``, is opened by the password and by nothing else.
+        """
+        directory = self.base / nick
+        (directory / "keys").mkdir(mode=0o700, parents=True)
+        directory.chmod(0o700)
+        hashed = subprocess.run(
+            [*_tor(directory), "--quiet", "--hash-password", password],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        self._passwords[nick] = password
+        role = "\n".join((_HOST, f"HashedControlPassword {hashed}", *lines, ""))
+        self._run(nick, role)
+        self._until(f"{nick} is ready", partial(self._bootstrapped, nick))
+        return directory
 
     def stop(self) -> None:
         """End every process."""
@@ -234,8 +256,11 @@ class TorNetwork:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as control:
             control.settimeout(10)
             control.connect(str(directory / "control"))
-            cookie = (directory / "control_auth_cookie").read_bytes().hex()
-            control.sendall(f"AUTHENTICATE {cookie}\r\n{question}\r\nQUIT\r\n".encode())
+            if nick in self._passwords:
+                secret = f'"{self._passwords[nick]}"'
+            else:
+                secret = (directory / "control_auth_cookie").read_bytes().hex()
+            control.sendall(f"AUTHENTICATE {secret}\r\n{question}\r\nQUIT\r\n".encode())
             with control.makefile() as answer:
                 lines = [line.rstrip() for line in answer]
         return lines

@@ -18,7 +18,7 @@ from sealmail_client.answering import (
 from sealmail_client.folders import Envelope, FiledMail, Folder, SignatureState
 from sealmail_client.headers import Header, Place, Recipient
 from sealmail_client.letters import Letter
-from sealmail_client.message_zip import OpenedLetter, open_letter, write_zip
+from sealmail_client.message_zip import OpenedLetter, open_letter, zip_chunks
 from sealmail_protocol.keys import BlockKey, KeyId
 
 CAROL, DAVE = KeyId(bytes(range(40, 60))), KeyId(bytes(range(60, 80)))
@@ -58,7 +58,7 @@ def opened(tmp_path: Path, text: str | None, html: str | None = None) -> OpenedL
     """Return a received letter."""
     path = tmp_path / "message.zip"
     with path.open("wb") as file:
-        write_zip(Letter(to_many(), text, html), file)
+        file.writelines(zip_chunks(Letter(to_many(), text, html)))
     return open_letter(path)
 
 

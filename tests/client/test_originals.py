@@ -18,7 +18,7 @@ from sealmail_client.folders import FiledMail, Folder, SignatureState
 from sealmail_client.gpg_status import SignatureCheck
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.letters import Forwarded, Letter
-from sealmail_client.message_zip import OpenedLetter, open_letter, write_zip
+from sealmail_client.message_zip import OpenedLetter, open_letter, zip_chunks
 from sealmail_client.originals import MAX_DEPTH, file_original
 from sealmail_client.profile import Home
 from sealmail_client.sealing import OpenedSeal
@@ -42,7 +42,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def packed(letter: Letter, path: Path) -> Path:
     """Write a letter's ZIP."""
     with path.open("wb") as file:
-        write_zip(letter, file)
+        file.writelines(zip_chunks(letter))
     return path
 
 

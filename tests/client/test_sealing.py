@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from sealmail_client.headers import Place
 from sealmail_client.keyring import Keyring, Readable
 from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
 from sealmail_client.message_zip import open_letter
+from sealmail_client.progress import Report
 from sealmail_client.sealing import MAX_TRIES, OpenedSeal, open_seal, seal
 from sealmail_protocol.keys import KeyId
 
@@ -84,6 +86,40 @@ def open_as(reader: Correspondent, sealed: Path | Readable, directory: Path) -> 
     return open_seal(
         sealed, keyring=reader.keyring, passphrase=reader.passphrase, directory=directory
     )
+
+
+class Onlooker:
+    """Keeps what tasks report."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, list[float]] = {}
+
+    @contextmanager
+    def task(self, label: str, *, brief: bool = False) -> Iterator[Report]:
+        """Watch a task that is not brief."""
+        yield (lambda _: None) if brief else self.seen.setdefault(label, []).append
+
+
+def test_signing_and_sealing_tell_how_far_they_are(
+    amy: Correspondent, letter: Letter, tmp_path: Path
+) -> None:
+    """The share that is done grows to the whole."""
+    onlooker = Onlooker()
+    seal(
+        letter,
+        keyring=amy.keyring,
+        signer=amy.key_id,
+        passphrase=amy.passphrase,
+        readers=[amy.key_id],
+        target=tmp_path / "sealed",
+        zip_file=tmp_path / "own.zip",
+        watcher=onlooker,
+    )
+    assert list(onlooker.seen) == ["signing", "sealing"]
+    for shares in onlooker.seen.values():
+        assert shares == sorted(shares)
+        assert shares[0] < 0.5
+        assert shares[-1] == 1.0
 
 
 def test_a_letter_is_sealed_cut_joined_opened_and_verified(

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.end_to_end.programs import User
@@ -10,9 +11,10 @@ from sealmail_client.desk import utc_now
 from sealmail_client.headers import Header, Place, Recipient
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import AckFile, Letter
-from sealmail_client.message_zip import write_zip
+from sealmail_client.message_zip import zip_chunks
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.pins import MemoryPins
+from sealmail_net.remote_server import RemoteServer
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.addresses import Transport
 from sealmail_protocol.compose import make_announcement, make_data_header
@@ -44,36 +46,54 @@ def forged_letter(claimed: User, reader: User, subject: str) -> Letter:
 
 def sign(keyring: Keyring, signer: User, letter: Letter) -> tuple[bytes, bytes]:
     """Return the ZIP of a letter and a signature over it, by whomever."""
-    packed = io.BytesIO()
-    write_zip(letter, packed)
-    content = packed.getvalue()
+    content = b"".join(zip_chunks(letter))
     return content, keyring.sign_detached(io.BytesIO(content), signer.key_id, None)
 
 
 def post(keyring: Keyring, reader: User, content: bytes, signature: bytes, place: Path) -> None:
     """Seal a ZIP and a signature to ``reader``, and leave them in his mailbox."""
+    leave(reader, seal(keyring, reader, content, signature, place))
+
+
+def seal(keyring: Keyring, reader: User, content: bytes, signature: bytes, place: Path) -> bytes:
+    """Seal a ZIP and a signature to ``reader``."""
     keyring.import_public(Keyring(reader.home / "gnupg").public_key(reader.key_id))
     sealed = place / f"{data_key(content).hex}.pgp"
     whole = len(signature).to_bytes(2, "big") + signature + content
     keyring.encrypt(io.BytesIO(whole), sealed, (reader.key_id,))
-    leave(reader, sealed.read_bytes())
+    return sealed.read_bytes()
 
 
 def leave(reader: User, sealed: bytes) -> None:
     """Leave sealed bytes of one block in the mailbox of ``reader``."""
-    asyncio.run(_deliver(reader, sealed))
+    leave_data(reader, sealed)
+    announce(reader, sealed)
 
 
-async def _deliver(reader: User, data: bytes) -> None:
-    key, date = data_key(data), utc_now()
+def leave_data(reader: User, sealed: bytes) -> None:
+    """Leave a block on the server of ``reader``, of which nobody tells him."""
+    key, date = data_key(sealed), utc_now()
+    header = make_data_header(
+        date, mint(data_challenge_prefix(date) + sealed, Difficulty(8, 2)), len(sealed)
+    )
+    _at_server(reader, lambda remote: remote.store_data(key, header, (sealed,)))
+
+
+def announce(reader: User, sealed: bytes) -> None:
+    """Tell ``reader`` of a mail of one block, wherever that is."""
+    key, date = data_key(sealed), utc_now()
     stamped = message_challenge(reader.key_id, key, date, (key,))
     announcement = make_announcement(
         date, mint(stamped, Difficulty(20, 2)), reader.key_id, "0", (key,), key
     )
-    stamp = mint(data_challenge_prefix(date) + data, Difficulty(8, 2))
-    local, address = DialSettings(allow_private_targets=True), reader.server.address
-    async with await dial(address, local, MemoryPins(), strict_pin=False) as remote:
-        header = make_data_header(date, stamp, len(data))
-        assert await remote.store_data(key, header, (data,)) is Word.DONE
-        mailbox = mailbox_key("0", reader.key_id)
-        assert await remote.store(mailbox, announcement.lines) is Word.DONE
+    mailbox = mailbox_key("0", reader.key_id)
+    _at_server(reader, lambda remote: remote.store(mailbox, announcement.lines))
+
+
+def _at_server(reader: User, store: Callable[[RemoteServer], Awaitable[Word]]) -> None:
+    async def connected() -> Word:
+        local, address = DialSettings(allow_private_targets=True), reader.server.address
+        async with await dial(address, local, MemoryPins(), strict_pin=False) as remote:
+            return await store(remote)
+
+    assert asyncio.run(connected()) is Word.DONE

@@ -5,12 +5,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
@@ -52,7 +54,7 @@ class Server:
         address = f"127.0.0.1:{free_port()}"
         _sealmaild("init", "--data", str(directory), "--listen", address)
         allow_private_targets(directory)
-        auth_keys = _sealmaild("account", "generate", "16", "--data", str(directory)).split()
+        auth_keys = _sealmaild("account", "generate", "64", "--data", str(directory)).split()
         return cls(directory, ServerAddress.parse(address), auth_keys)
 
     def start(self) -> None:
@@ -185,20 +187,33 @@ class User:
         assert done.exit_code == 0, done
         return done
 
-    def is_killed_at(self, query: str, *arguments: str) -> None:
-        """Give a command, and kill the program as soon as ``query`` finds something at home."""
+    def is_killed_at(self, query: str, *arguments: str, again: bool = False) -> None:
+        """Give a command, and kill the program as soon as ``query`` finds a row that is new.
+
+        A program that ends before that is a failure, unless it is to be tried ``again``. What is
+        soon over should be throttled.
+        """
+        deadline = time.monotonic() + SECONDS
+        uri = f"file:{self.home / 'mail.sqlite'}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as database:
+            while (code := self._dies_at(database, query, *arguments)) != -signal.SIGKILL:
+                assert again, f"{arguments[0]} ended with {code} before it was killed"
+                assert time.monotonic() < deadline, query
+
+    def _dies_at(self, database: sqlite3.Connection, query: str, *arguments: str) -> int:
+        """Give a command, kill it when there is a new row, and return how it ended."""
+        before = set(database.execute(query))
         process = subprocess.Popen(
             self.command(*arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        database = sqlite3.connect(f"file:{self.home / 'mail.sqlite'}?mode=ro", uri=True)
         deadline = time.monotonic() + SECONDS
-        while process.poll() is None and time.monotonic() < deadline:
-            if database.execute(query).fetchone() is not None:
-                process.kill()
-                break
-            time.sleep(0.005)
-        process.wait(SECONDS)
-        database.close()
+        try:
+            while process.poll() is None and set(database.execute(query)) <= before:
+                assert time.monotonic() < deadline, query
+                time.sleep(0.002)
+        finally:
+            process.kill()
+        return process.wait(SECONDS)
 
     def sends(self, to: "Sequence[User]", subject: str, *options: str) -> Done:
         """Write to ``to``, looking up their keys on their servers."""

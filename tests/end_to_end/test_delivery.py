@@ -1,11 +1,23 @@
 """Mail between users of two servers, by the installed programs."""
 
+import asyncio
 import os
 import sqlite3
 from hashlib import sha256
 from pathlib import Path
+from random import Random
 
 from tests.end_to_end.programs import Server, User, letter_to
+
+from sealmail_client.channels import BY_SERVER, Route
+from sealmail_client.desk import open_desk
+from sealmail_client.drafts import Addressee, Draft
+from sealmail_client.profile import Home
+from sealmail_client.sending import Sender
+from sealmail_protocol.addresses import ServerAddress
+
+# Nobody is asked there: only the order counts.
+ELSEWHERE = ("a.example:8081", "b.example:8081", "c.example:8081")
 
 
 def recorded(user: User, number: int) -> list[bytes]:
@@ -131,3 +143,26 @@ def test_mail_below_the_price_waits_until_all_mail_is_asked_for(alice: User, bob
     finally:
         bob.setting("price", "bd,20,2")
     assert [mail["subject"] for mail in taken["filed"]] == ["Cheap"]
+
+
+def test_chance_chooses_the_mailbox_and_the_server(alice: User, bob: User) -> None:
+    """Every mailbox and server serves, but one that holds data of the mail is asked first."""
+    alice.does("key", "find", bob.address, "--server", str(bob.server.address))
+    route = Route(BY_SERVER, (*map(ServerAddress.parse, ELSEWHERE), bob.server.address))
+    mailboxes, first, again = set(), set(), set()
+    with open_desk(Home(alice.home), alone=True) as desk:
+        to = Addressee(bob.address, bob.key_id, bob.name)
+        for seed in range(6):
+            sender = Sender(desk, dice=Random(seed))  # noqa: S311 - chance that can be repeated
+            draft = Draft(f"{seed:040x}", "By chance", "text", (to,))
+            number = desk.outbox.add(draft, desk.clock())
+            first.add(sender.order(desk.outbox.one(number), route).servers[0])
+            message = asyncio.run(sender.advance(number))
+            announced = message.recipients[0].announcement
+            assert announced is not None
+            mailboxes.add(announced.mailbox)
+            again.add(sender.order(message, route).servers[0])
+            assert set(sender.order(message, route).servers) == set(route.servers)
+    assert 1 < len(mailboxes) <= len(Home(bob.home).load().mailboxes)
+    assert len(first) > 1
+    assert again == {bob.server.address}

@@ -34,6 +34,22 @@ def hanging(server: Server) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def busy(server: Server) -> Iterator[None]:
+    """Let a server have as many connections as it takes, so that it says BUSY to who comes."""
+    config = server.directory / "config.toml"
+    text = config.read_text()
+    with stopped(server):
+        config.write_text(f"{text}\nmax_connections = 1\n")
+    try:
+        with socket.create_connection((server.address.host, server.address.port)) as only:
+            assert b"READY" in only.recv(100)
+            yield
+    finally:
+        with stopped(server):
+            config.write_text(text)
+
+
 @pytest.fixture(scope="module")
 def group(place: Path) -> Iterator[tuple[Server, Server]]:
     """Run two servers on which the same user has an account."""
@@ -140,6 +156,23 @@ def test_when_both_servers_are_away_the_reasons_of_both_are_told(
     assert failed.exit_code == 3
     assert all(str(server.address) in failed.complaint for server in group)
     erin.does("fetch")
+
+
+def test_a_busy_server_is_passed_over_and_its_words_are_told(
+    erin: User, alice: User, group: tuple[Server, Server]
+) -> None:
+    """Mail goes on at the other one; when that is away, the user reads what the first said."""
+    forget_failures(erin)
+    forget_failures(alice)
+    alice.does("key", "find", erin.address, "--server", str(group[1].address))
+    with busy(group[0]):
+        alice.does("send", "--to", erin.address, "--subject", "Four", "--message", "4")
+        erin.does("fetch")
+        assert "Four" in erin.subjects()
+        with stopped(group[1]):
+            failed = erin.runs("fetch")
+    assert failed.exit_code == 3
+    assert f"{group[0].address} does not serve now: 'BUSY'" in failed.complaint
 
 
 def test_a_login_that_one_server_refuses_is_tried_at_the_other(

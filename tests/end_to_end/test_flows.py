@@ -2,10 +2,13 @@
 
 import asyncio
 import json
+import os
+import pty
 import secrets
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tests.end_to_end.programs import SECONDS, Server, User, letter_to
@@ -189,3 +192,35 @@ def test_the_installed_program_looks_at_everything_and_completes_words(
             assert done.exit_code == 0, done
     completion = alice.runs(environment={"_SEALMAIL_COMPLETE": "bash_source"})
     assert "_sealmail_completion" in completion.output
+
+
+def test_lists_are_tables_at_a_terminal_and_plain_lines_in_a_pipe(alice: User, bob: User) -> None:
+    """Pins are in one piece in both."""
+    assert alice.sends([bob], "For a table").exit_code == 0
+    for words, heading, value in (
+        (("list", "--folder", "sent"), "Subject", "For a table"),
+        (("outbox",), "Recipient", f"To: {bob.address}"),
+        (("key", "list"), "Standing", str(bob.key_id)),
+        (("server", "pins"), "Since", alice.does("server", "pins", "--json").value[0]["pin"]),
+    ):
+        at_terminal, in_pipe = shown_at_terminal(alice, *words), alice.runs(*words).output
+        assert heading in at_terminal
+        assert heading not in in_pipe
+        assert value in at_terminal
+        assert value in in_pipe
+
+
+def shown_at_terminal(user: User, *words: str) -> str:
+    """Return what the installed program writes to a terminal of 80 columns."""
+    screen, terminal = pty.openpty()
+    plain = {**os.environ, "COLUMNS": "80", "TERM": "dumb"}
+    with subprocess.Popen(user.command(*words), stdout=terminal, env=plain) as process:
+        os.close(terminal)
+        shown = bytearray()
+        # At its end a terminal is no file any more.
+        with suppress(OSError):
+            while piece := os.read(screen, 4096):
+                shown += piece
+    os.close(screen)
+    assert process.returncode == 0
+    return shown.decode()

@@ -3,14 +3,18 @@
 import asyncio
 import re
 import shutil
+import sqlite3
 import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.end_to_end.programs import PRICE, PROGRAMS, Server, User
+from tests.end_to_end.programs import PRICE, PROGRAMS, SECONDS, Server, User
 
 from sealmail_client.cli import main
 from sealmail_client.creation import Account, Wish, create_identity
@@ -192,29 +196,72 @@ def test_key_and_claim_are_posted_to_the_pub_server_too(
     assert not (dora.home / "auth_key_pub").exists()
 
 
-def test_blocks_that_are_five_days_old_are_posted_again_by_send_and_fetch(
-    place: Path, servers: tuple[Server, Server], bob: User
+@pytest.fixture(scope="module")
+def pub_server(place: Path) -> Iterator[Server]:
+    """Run a third server."""
+    server = Server.create(place / "pub-of-identities")
+    server.start()
+    yield server
+    server.stop()
+
+
+def sends(user: User, other: User) -> None:
+    """Write a mail."""
+    assert user.sends([other], "Sent").exit_code == 0
+
+
+def fetches(user: User, _: User) -> None:
+    """Fetch mail once."""
+    user.does("fetch")
+
+
+def watches(user: User, _: User) -> None:
+    """Watch for mail until the last of the servers is told something."""
+    told = "SELECT date FROM own_posting WHERE place = 'pub' ORDER BY type"
+    command = user.command("fetch", "--watch", "1")
+    with closing(sqlite3.connect(user.home / "mail.sqlite")) as database:
+        before = database.execute(told).fetchall()
+        watch = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + SECONDS
+        try:
+            while not set(database.execute(told)).isdisjoint(before):
+                assert watch.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        finally:
+            watch.terminate()
+            assert watch.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("works", [sends, fetches, watches])
+def test_blocks_that_are_five_days_old_are_posted_again_by_send_fetch_and_watch(
+    place: Path,
+    servers: tuple[Server, Server],
+    pub_server: Server,
+    bob: User,
+    works: Callable[[User, User], None],
 ) -> None:
-    """Both to the home server and to the old one, where correspondents may still look."""
+    """To the home server, to the old one, where correspondents may still look, and to Pub."""
     first, second = servers
     wish = Wish(
         "Ted",
-        "ted@a.example",
+        f"ted-{works.__name__}@a.example",
         Account((first.address,), AuthKey(first.auth_keys.pop())),
         Difficulty.parse(PRICE),
         Locked.NOTHING,
         allow_private_targets=True,
     )
-    ted = User("Ted", wish.address, place / "ted-of-identities", first)
+    ted = User("Ted", wish.address, place / f"ted-who-{works.__name__}", first)
     member = create_identity(Household(ted.directory), wish, None, "ed25519", utc_now)
     member.home.save_auth_key(AuthKey(second.auth_keys.pop()), Place.OLD)
-    member.home.save(replace(member.settings, old_transport=Transport((second.address,))))
+    member.home.save_auth_key(AuthKey(pub_server.auth_keys.pop()), Place.PUB)
+    old, pub = (Transport((server.address,)) for server in (second, pub_server))
+    member.home.save(replace(member.settings, old_transport=old, pub_transport=pub))
     six_days_ago = utc_now() - timedelta(days=6)
     with open_desk(member.home, alone=True, clock=lambda: six_days_ago) as desk:
         assert asyncio.run(publish_everywhere(desk)) == ()
-    letter = ("--to", bob.address, "--server", str(second.address), "--message", "x")
-    ted.does("send", *letter)
-    for server in servers:
+    works(ted, bob)
+    for server in (*servers, pub_server):
         find = ("key", "find", ted.address, "--server", str(server.address), "--json")
         (found,) = bob.does(*find).value
         assert parse_date(found["date"]) > utc_now() - timedelta(days=1)
@@ -284,8 +331,11 @@ def test_a_revoked_key_ends_for_everybody_and_for_good(
     refused = CliRunner().invoke(main, vera.command("identity", "revoke")[1:], input="n\n")
     assert refused.exit_code == 1
     vera.does("identity", "revoke", "--yes")
-    found = bob.does("key", "find", vera.address, "--server", str(first.address), "--json").value
+    at_first = ("--server", str(first.address))
+    found = bob.does("key", "find", vera.key_id.hex, *at_first, "--json").value
     assert [(one["key_id"], one["revoked"]) for one in found] == [(vera.key_id.hex, True)]
+    # Its claim went with it: who types the address finds nobody.
+    assert bob.tries("key", "find", vera.address, *at_first).exit_code == 20
     assert bob.sends([vera], "Too late").exit_code == 6
     letter = ("send", "--to", bob.address, "--message", "x")
     for words in (letter, ("key", "publish"), ("outbox", "--retry")):
@@ -322,7 +372,7 @@ def test_a_revocation_that_reached_no_server_is_posted_by_the_next_fetch(
     olga.does("fetch")
     assert olga.tries("key", "publish").exit_code == 25
     (found,) = bob.does(
-        "key", "find", olga.address, "--server", str(first.address), "--json"
+        "key", "find", olga.key_id.hex, "--server", str(first.address), "--json"
     ).value
     assert found["revoked"]
 

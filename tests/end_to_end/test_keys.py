@@ -183,7 +183,7 @@ def test_an_owner_who_moves_and_a_rival_each_stop_mail_until_decided(
     assert moved.exit_code == 22
     assert "sealmail key find dave@new.example" in moved.complaint
     eve.does("key", "trust", dave.address, dave.key_id.hex)
-    rival = mallory.moved(place / "rival")
+    rival = mallory.moved(place / "mallory-as-dave")
     rival.setting("address", dave.address)
     renewed(rival, utc_now() + AHEAD)
     both = (*at(dave), *at(rival))

@@ -3,36 +3,35 @@
 import asyncio
 import sqlite3
 import zipfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
-from datetime import datetime, timedelta
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.end_to_end.programs import Server, User
 
 from sealmail_client.answers import read_entries
-from sealmail_client.bypass_book import BypassBook
-from sealmail_client.desk import Desk, utc_now
+from sealmail_client.desk import open_desk, utc_now
 from sealmail_client.drafts import Addressee, Draft
-from sealmail_client.home_database import HomeDatabase
-from sealmail_client.outbox import OutgoingMessage, Stage
-from sealmail_client.posting import NotTaken, Outcome, Taken
+from sealmail_client.outbox import Stage
 from sealmail_client.profile import Home
 from sealmail_client.sending import Sender
 from sealmail_net.remote_server import RemoteServer
 from sealmail_pow import Difficulty, level
-from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.fields import split_lines
-from sealmail_protocol.keys import BlockKey, KeyId, announcement_key
+from sealmail_protocol.keys import KeyId, announcement_key
 
 # So dear that no stamp of the floor is worth it by luck.
 DEAR = "bd,32,2"
+# What a token asks for in a mailbox with little room left for mail by tokens, likewise.
+CLIMBED = 22
+# More mail than the token shares of two small mailboxes take at less.
+MANY = 8
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +160,7 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert got["forwarded"]["sender_key"] == uta.key_id.hex
     assert (got["forwarded"]["signature"], got["forwarded"]["remark"]) == ("valid", "")
     shown = wanda.does("read", str(got["number"])).output
-    assert f"of Uta <uta@a.example> {uta.key_id}, signature valid" in shown
+    assert f"of Uta <uta@a.example> {uta.key_id} (pinned), signature valid" in shown
     inner = wanda.does("read", str(got["forwarded"]["number"]), "--json").value
     assert (inner["folder"], inner["text"]) == ("forwarded", "text")
     assert [one["name"] for one in inner["attachments"]] == ["plan.txt"]
@@ -172,6 +171,15 @@ def test_a_third_reader_verifies_the_signature_of_a_forwarded_mail(
     assert back["text"].startswith("see\n")
     uta.does("save", str(back["number"]), str(tmp_path))
     assert (tmp_path / "plan (2).txt").read_text() == "the plan"
+
+
+def given(user: User, other: User) -> list[bool]:
+    """Return which secrets that ``user`` gave the other are usable, the oldest first."""
+    return [
+        row["usable"]
+        for row in user.does("bypass", "list", "--json").value
+        if row["direction"] == "given" and row["key_id"] == other.key_id.hex
+    ]
 
 
 async def published(remote: RemoteServer, key_id: KeyId) -> KeyAnnouncement:
@@ -215,7 +223,11 @@ def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
     assert by_work.token is None
     assert bits(by_work) >= Difficulty.parse(DEAR).bits
     fetched(veit, "By work")
+    # With this he gives her another secret.
+    sends(veit, "Again", "--to", uta.address)
+    assert given(veit, uta) == [False, True]
     veit.does("block", uta.address)
+    assert given(veit, uta) == [False, False]
     sends(uta, "Blocked", "--to", veit.address)
     assert veit.does("fetch", "--all", "--json").value["filed"] == []
     veit.does("unblock", uta.key_id.hex)
@@ -223,87 +235,64 @@ def test_who_was_written_to_pays_with_a_token_until_it_is_revoked(
     assert [mail["subject"] for mail in filed] == ["Blocked"]
 
 
-class ClimbingServers:
-    """Stands for servers whose mailboxes fill: what is posted first is not enough."""
-
-    def __init__(self, delay: timedelta = timedelta(0)) -> None:
-        self.posted: list[MessageAnnouncement] = []
-        self._delay = delay
-        self._ahead = timedelta(0)
-
-    def moment(self) -> datetime:
-        """Return the date to write, later by the delay once a server was reached."""
-        return utc_now() + self._ahead
-
-    @asynccontextmanager
-    async def keeping_links(self) -> AsyncIterator[None]:
-        """There is no link to keep."""
-        yield
-
-    @asynccontextmanager
-    async def deliver(self, servers: Sequence[ServerAddress]) -> AsyncIterator[Any]:
-        """Return a server that asks for more once."""
-        self._ahead = self._delay
-        yield SimpleNamespace(
-            server=SimpleNamespace(address=servers[0]), post=self._post, post_data=self._post_data
-        )
-
-    async def _post(self, key: BlockKey, block: MessageAnnouncement) -> Outcome:
-        del key
-        self.posted.append(block)
-        return NotTaken("more", Difficulty(24, 2)) if len(self.posted) == 1 else Taken()
-
-    async def _post_data(self, *_: object) -> Outcome:
-        return Taken()
+@pytest.fixture(scope="module")
+def zoe(place: Path) -> Iterator[User]:
+    """Return somebody whose price is dear, on a server where mailboxes are soon full."""
+    server = Server.create(place / "narrow")
+    with (server.directory / "config.toml").open("a") as config:
+        config.write("mailbox_bytes = 8192\n")
+    server.start()
+    user = User.settle(place, "Zoe", "zoe@z.example", server, DEAR)
+    user.does("identity", "set", "--mailboxes", "2")
+    yield user
+    server.stop()
 
 
-def advanced(sender: User, reader: User, servers: ClimbingServers) -> OutgoingMessage:
-    """Send a mail by such servers, and return what became of it."""
-    home = Home(sender.home)
-    desk = Desk(home, home.load(), HomeDatabase(home.database))
-    desk.__dict__["servers"] = servers
-    draft = Draft("c" * 40, "Dear", "text", (Addressee(reader.address, reader.key_id, "Veit"),))
-    try:
-        return asyncio.run(Sender(desk).advance(desk.outbox.add(draft, utc_now())))
-    finally:
-        desk.put_away()
-
-
-def test_a_demand_that_climbs_is_paid_and_the_token_kept(
-    friends: tuple[User, User, User],
-) -> None:
-    """It need not be the price: the token still counts with the recipient."""
-    _, veit, wanda = friends
-    sends(veit, "Your secret", "--to", wanda.address)
+@pytest.fixture(scope="module")
+def wanda(friends: tuple[User, User, User], zoe: User) -> User:
+    """Return somebody to whom Zoe has given a secret."""
+    wanda = friends[2]
+    wanda.does("key", "find", zoe.address, "--server", str(zoe.server.address))
+    zoe.does("key", "find", wanda.address, "--server", str(wanda.server.address))
+    sends(zoe, "Your secret", "--to", wanda.address)
     fetched(wanda, "Your secret")
-    servers = ClimbingServers()
-    message = advanced(wanda, veit, servers)
-    assert [one.stage for one in message.recipients] == [Stage.SENT]
-    first, second = servers.posted
-    assert first.token is not None
-    assert second.token == first.token
-    assert bits(first) < 24 <= bits(second)
+    return wanda
 
 
-def test_mail_that_is_dated_anew_gets_a_token_for_its_new_date(
-    friends: tuple[User, User, User],
-) -> None:
+def test_a_demand_that_climbs_is_paid_and_the_token_kept(wanda: User, zoe: User) -> None:
+    """The more a mailbox holds by tokens, the more it asks; the token still counts with Zoe."""
+    subjects = []
+    for number in range(MANY):
+        subjects.append(f"One more, {number}")
+        paid = announcement(wanda, sends(wanda, subjects[-1], "--to", zoe.address)["number"])
+        assert paid.token is not None
+        if bits(paid) >= CLIMBED:
+            break
+    assert bits(paid) >= CLIMBED
+    assert zoe.does("fetch", "--json").value["waiting"] == []
+    assert set(subjects) <= set(zoe.subjects())
+
+
+def test_mail_that_is_dated_anew_gets_a_token_for_its_new_date(wanda: User, zoe: User) -> None:
     """A token is bound to the date: the old one would not be honoured."""
-    _, veit, wanda = friends
-    sends(veit, "For late mail", "--to", wanda.address)
-    fetched(wanda, "For late mail")
-    servers = ClimbingServers(timedelta(days=9, hours=12))
-    message = advanced(wanda, veit, servers)
-    assert message.date is not None
-    database = HomeDatabase(Home(veit.home).database)
+    draft = Draft("c" * 40, "Late", "text", (Addressee(zoe.address, zoe.key_id, "Zoe"),))
+    long_ago = utc_now() - timedelta(days=9, hours=12)
+    zoe.server.stop()
     try:
-        for posted in servers.posted:
-            assert posted.date - message.date > timedelta(days=9)
-            fit = BypassBook(database).fit(posted)
-            assert fit is not None
-            assert fit.key_id == wanda.key_id
+        with open_desk(Home(wanda.home), alone=True, clock=lambda: long_ago) as desk:
+            number = desk.outbox.add(draft, long_ago)
+            waiting = asyncio.run(Sender(desk).advance(number))
     finally:
-        database.close()
+        zoe.server.start()
+    assert waiting.at(Stage.STAMPED)
+    before = announcement(wanda, number)
+    wanda.does("outbox", "--retry")
+    after = announcement(wanda, number)
+    assert (before.date, after.date > long_ago + timedelta(days=9)) == (long_ago, True)
+    assert before.token is not None
+    assert after.token not in (None, before.token)
+    assert bits(after) < Difficulty.parse(DEAR).bits
+    assert fetched(zoe, "Late")["signature"] == "valid"
 
 
 def test_the_price_that_is_told_is_that_of_a_token(friends: tuple[User, User, User]) -> None:

@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,25 +25,42 @@ database:
 log:
   - target: stderr
     any: error
+policy:
+  - id: one-key
+    single-type-signing: on
 zone:
 {zones}"""
+# What knot signs stays in its journal: the files are ours.
 _ZONE = """\
   - domain: {zone}
     file: {file}
+    zonefile-sync: -1
+    dnssec-signing: {signing}
+    dnssec-policy: one-key
 """
 # Of this one knot has no file, so that every question for it fails.
 BROKEN_ZONE = "broken.test"
 
 
 @contextmanager
-def name_server(directory: Path, zones: Mapping[str, str]) -> Iterator[ServerAddress]:
-    """Serve ``zones``, each a name and the lines of its records."""
+def name_server(
+    directory: Path,
+    zones: Mapping[str, str],
+    *,
+    signed: Collection[str] = (),
+    port: int | None = None,
+) -> Iterator[ServerAddress]:
+    """Serve ``zones``, each a name and the lines of its records; those in ``signed`` by DNSSEC.
+
+    ``port``: where another one served before.
+    """
     directory.mkdir(mode=0o700, exist_ok=True)
     for zone, records in zones.items():
         (directory / zone).write_text(_HEAD.format(zone=zone) + records)
-    address = ServerAddress("127.0.0.1", free_port())
+    address = ServerAddress("127.0.0.1", port or free_port())
     listed = "".join(
-        _ZONE.format(zone=zone, file=directory / zone) for zone in (*zones, BROKEN_ZONE)
+        _ZONE.format(zone=zone, file=directory / zone, signing="on" if zone in signed else "off")
+        for zone in (*zones, BROKEN_ZONE)
     )
     config = directory / "knot.conf"
     config.write_text(_CONFIG.format(port=address.port, directory=directory, zones=listed))

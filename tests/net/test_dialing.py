@@ -1,8 +1,7 @@
-"""Dialing: which targets are allowed, what a banner means, and the next server's turn."""
+"""Dialing: which targets are allowed, what a banner means."""
 
 import asyncio
 import ipaddress
-import random
 import socket
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 from tests.net.conftest import Identity
 from tests.net.small_server import LOOPBACK, READY, ScriptedServer, SmallServer, serving
 
-from sealmail_net.dialing import DialSettings, dial, dial_any
+from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import (
     ForbiddenTarget,
-    NoServerReached,
     Timeout,
     TlsFailed,
     Unavailable,
@@ -22,7 +20,6 @@ from sealmail_net.errors import (
 from sealmail_net.pins import MemoryPins
 from sealmail_net.targets import is_public
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.replies import Banner
 
 PUBLIC_ONLY = DialSettings(connect_deadline=5.0, answer_deadline=5.0)
 ONION = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
@@ -180,57 +177,6 @@ def test_a_silent_handshake_hits_the_deadline() -> None:
                 await dial(address, hasty, MemoryPins(), strict_pin=False)
 
     asyncio.run(scene())
-
-
-def test_the_next_server_is_tried(identity: Identity) -> None:
-    """Behind a busy and a dead server the third one is reached, whatever the order."""
-
-    async def scene(seed: int) -> None:
-        busy = SmallServer(identity.context(), Banner(ending="BUSY"))
-        ready = SmallServer(identity.context())
-        async with serving(busy) as (first, _), serving(ready) as (second, _):
-            group = (first, _closed_port(), second)
-            async with await dial_any(
-                group, LOOPBACK, MemoryPins(), strict_pin=True, shuffle=_chance(seed)
-            ) as remote:
-                assert remote.address == second
-
-    for seed in range(5):
-        asyncio.run(scene(seed))
-
-
-def test_the_order_of_a_group_is_shuffled(identity: Identity) -> None:
-    """Every server of a group is somebody's first."""
-
-    async def scene() -> None:
-        servers = [SmallServer(identity.context()) for _ in range(2)]
-        async with serving(servers[0]) as (first, _), serving(servers[1]) as (second, _):
-            chance, chosen = _chance(7), set()
-            for _ in range(12):
-                async with await dial_any(
-                    (first, second), LOOPBACK, MemoryPins(), strict_pin=True, shuffle=chance
-                ) as remote:
-                    chosen.add(remote.address)
-            assert chosen == {first, second}
-
-    asyncio.run(scene())
-
-
-def test_the_reasons_of_all_servers_are_told(identity: Identity) -> None:
-    """When nobody serves, the error names every server's own reason."""
-
-    async def scene() -> None:
-        busy = SmallServer(identity.context(), Banner(ending="BUSY"))
-        async with serving(busy) as (address, _):
-            with pytest.raises(NoServerReached, match="BUSY") as caught:
-                await dial_any((address, _closed_port()), LOOPBACK, MemoryPins(), strict_pin=True)
-            assert {type(reason) for reason in caught.value.reasons} == {Unavailable, Unreachable}
-
-    asyncio.run(scene())
-
-
-def _chance(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - the same order in every run
 
 
 def _closed_port() -> ServerAddress:

@@ -1,7 +1,6 @@
 """A group of servers: one that hangs costs a head start, one that refuses costs nothing."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,10 +9,10 @@ import pytest
 from tests.net.conftest import Identity
 from tests.net.small_server import LOOPBACK, ScriptedServer, SmallServer, serving
 
-from sealmail_net.dialing import dial, dial_any
-from sealmail_net.errors import NoServerReached, PinChanged, Unreachable
+from sealmail_net.dialing import dial
+from sealmail_net.errors import NoServerReached, Unreachable
 from sealmail_net.groups import first_of_group
-from sealmail_net.pins import MemoryPins, login_way
+from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
 
@@ -179,34 +178,6 @@ def test_a_real_server_is_reached_beside_one_that_accepts_and_hangs(identity: Id
             assert time.monotonic() - begin < LOOPBACK.answer_deadline
 
     asyncio.run(scene())
-
-
-def test_a_changed_key_is_told_although_another_server_answers(
-    identity: Identity, other_identity: Identity, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The user must hear of it, and mail need not wait for that."""
-
-    async def scene() -> None:
-        async with (
-            serving(SmallServer(other_identity.context())) as (changed, _),
-            serving(SmallServer(identity.context())) as (ready, _),
-        ):
-            pins = MemoryPins()
-            pins.remember(login_way(changed), identity.pin)
-            reached = set()
-            for _ in range(8):
-                async with await dial_any(
-                    (changed, ready), LOOPBACK, pins, strict_pin=True
-                ) as remote:
-                    reached.add(remote.address)
-            assert reached == {ready}
-            with pytest.raises(NoServerReached) as caught:
-                await dial_any((changed,), LOOPBACK, pins, strict_pin=True)
-            assert isinstance(caught.value.reasons[0], PinChanged)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(scene())
-    assert "shows another key than before" in caplog.text
 
 
 async def _wait(event: asyncio.Event) -> None:

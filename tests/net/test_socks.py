@@ -14,8 +14,8 @@ from tests.net.conftest import Identity
 from tests.net.small_server import SmallServer, serving
 from tests.net.socks_server import Mood, SocksServer
 
-from sealmail_net.dialing import DialSettings, dial, dial_any
-from sealmail_net.errors import ForbiddenTarget, NoServerReached, PinChanged, Unreachable
+from sealmail_net.dialing import DialSettings, dial
+from sealmail_net.errors import ForbiddenTarget, PinChanged, Unreachable
 from sealmail_net.pins import MemoryPins, login_way
 from sealmail_net.socks import MAX_HANDSHAKES, Proxies
 from sealmail_net.ways import ProxyPolicy, Way
@@ -190,27 +190,6 @@ def test_an_exit_cannot_replace_the_direct_pin(
                     await dial(PUBLIC, anonymous(at), pins, strict_pin=True)
             assert pins.pin_of(login_way(PUBLIC)) == b"the direct one".ljust(32)
             assert pins.pin_of(login_way(PUBLIC, Way.EXIT)) == identity.pin
-
-    asyncio.run(scene())
-
-
-def test_the_preferred_address_of_a_group_is_dialled_first(identity: Identity) -> None:
-    """An anonymous user never tries the public name of a server that has an onion too."""
-
-    async def scene() -> None:
-        async with serving(SmallServer(identity.context())) as (real, _):
-            proxy = SocksServer({ONION.host: real.port, PUBLIC.host: real.port})
-            async with proxy.serving() as at:
-                settings = anonymous(at)
-                for _ in range(4):
-                    remote = await dial_any(
-                        [PUBLIC, ONION], settings, MemoryPins(), strict_pin=True
-                    )
-                    await remote.quit()
-                without = DialSettings(proxies=Proxies(ProxyPolicy(at, direct=False)))
-                with pytest.raises(NoServerReached, match="exit node"):
-                    await dial_any([PUBLIC], without, MemoryPins(), strict_pin=True)
-        assert {one.host for one in proxy.asked} == {ONION.host}
 
     asyncio.run(scene())
 

@@ -8,8 +8,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import dns.flags
+import dns.message
+import dns.query
 import pytest
 from tests.net.name_server import BROKEN_ZONE, free_port, name_server
+from tests.net.validating_resolver import validating_resolver
 
 from sealmail_net.txt_resolver import (
     LONGEST_LIFE,
@@ -21,7 +25,7 @@ from sealmail_net.txt_resolver import (
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dns_records import MAX_RECORDS
 
-LONG = "server=" + ",".join(f"{'x' * 50}{n}.example:8081" for n in range(16))
+LONG = "server=" + ",".join(f"{'x' * 50}{n}.example:8081" for n in range(24))
 RECORDS = f"""
 cmsvr TXT "server=mail.found.test:8081"
 parts TXT "server=one.test:1," "two.te" "st:2"
@@ -73,7 +77,12 @@ def test_every_record_is_an_answer(resolver: TxtResolver) -> None:
 
 
 def test_a_truncated_answer_is_fetched_by_tcp(resolver: TxtResolver) -> None:
-    """An answer beyond a datagram arrives whole."""
+    """An answer beyond a datagram arrives whole, which a datagram alone does not bring."""
+    assert resolver.server is not None
+    question = dns.message.make_query("long.found.test.", "TXT", use_edns=0, payload=1232)
+    cut = dns.query.udp(question, resolver.server.host, 5, resolver.server.port)
+    assert cut.flags & dns.flags.TC
+    assert len(LONG) > 1300
     assert ask(resolver, "long").texts == (LONG,)
 
 
@@ -147,3 +156,61 @@ def test_a_resolver_is_named_by_its_address() -> None:
     """A name would have to be looked up before there is anybody to ask."""
     with pytest.raises(ValueError, match="IP address"):
         TxtResolver(ServerAddress("dns.example", 53))
+
+
+SIGNED = 'cmsvr TXT "server=mail.test:8081"\n'
+ZONES = {"good.test": SIGNED, "bogus.test": SIGNED, "plain.test": SIGNED}
+
+
+@pytest.fixture(scope="module")
+def validating() -> Iterator[ServerAddress]:
+    """Run a resolver that checks DNSSEC, and believes another key for one zone than it has."""
+    directory = Path(tempfile.mkdtemp(prefix="smv-"))
+    anchors = {"good.test": "good.test", "bogus.test": "good.test"}
+    with (
+        name_server(directory / "knot", ZONES, signed=("good.test", "bogus.test")) as authority,
+        validating_resolver(directory / "unbound", authority, tuple(ZONES), anchors) as address,
+    ):
+        yield address
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize(
+    ("label", "zone", "validates", "signed"),
+    [
+        ("cmsvr", "good.test", True, True),
+        ("cmsvr", "good.test", False, False),
+        ("absent", "good.test", True, False),
+        ("cmsvr", "plain.test", True, False),
+    ],
+)
+def test_a_signed_answer_is_one_where_the_resolver_is_believed(
+    validating: ServerAddress, label: str, zone: str, validates: bool, signed: bool
+) -> None:
+    """Its word counts for records, and only of a resolver that the user has said checks."""
+    answer = ask(TxtResolver(validating, validates=validates), label, zone)
+    assert answer.texts == (("server=mail.test:8081",) if label == "cmsvr" else ())
+    assert answer.signed is signed
+
+
+def test_a_name_server_proves_nothing_of_its_own_zone(resolver: TxtResolver) -> None:
+    """It answers without having checked anything, and says so."""
+    asked = TxtResolver(resolver.server, validates=True)
+    assert ask(asked, "cmsvr") == TxtAnswer(("server=mail.found.test:8081",), 300)
+
+
+@pytest.mark.parametrize("validates", [True, False])
+def test_a_zone_signed_by_another_key_is_no_answer(
+    validating: ServerAddress, validates: bool
+) -> None:
+    """What does not hold is never handed on, whatever the user said of the resolver."""
+    with pytest.raises(LookupFailed, match="refused or failed"):
+        ask(TxtResolver(validating, validates=validates), "cmsvr", "bogus.test")
+
+
+@pytest.mark.parametrize("server", [None, "192.0.2.1:53", "[2001:db8::1]:53"])
+def test_only_a_resolver_of_this_machine_is_believed(server: str | None) -> None:
+    """Between here and any other anybody could say it in its name."""
+    address = None if server is None else ServerAddress.parse(server)
+    with pytest.raises(ValueError, match="on this machine only"):
+        TxtResolver(address, validates=True)

@@ -209,22 +209,51 @@ def test_the_programs_come_from_the_wheel(programs: Path, tmp_path: Path) -> Non
     assert programs.parent in found.parents
 
 
+def import_all(python: Path, packages: tuple[str, ...], directory: Path) -> None:
+    """Import every module of some packages in another environment but the programs' own."""
+    found = run(
+        python,
+        "-c",
+        "import importlib, pkgutil, sys\n"
+        "for root in sys.argv[1:]:\n"
+        "    package = importlib.import_module(root)\n"
+        "    for module in pkgutil.walk_packages(package.__path__, root + '.'):\n"
+        "        if not module.name.endswith('__main__'):\n"
+        "            importlib.import_module(module.name)\n"
+        "    print(root)\n",
+        *packages,
+        cwd=directory,
+    )
+    assert found.split() == list(packages)
+
+
 def test_the_base_install_needs_no_extra(wheel: Path, tmp_path: Path) -> None:
     """Protocol, proof of work and network import with what the wheel asks for by itself."""
     python = new_environment(tmp_path / "venv")
     install(python, "--constraint", ROOT / "requirements" / "run.txt", wheel)
-    found = run(
-        python,
-        "-c",
-        "import importlib, pkgutil\n"
-        "for root in ('sealmail_protocol', 'sealmail_pow', 'sealmail_net'):\n"
-        "    package = importlib.import_module(root)\n"
-        "    for module in pkgutil.walk_packages(package.__path__, root + '.'):\n"
-        "        importlib.import_module(module.name)\n"
-        "    print(root)\n",
-        cwd=tmp_path,
-    )
-    assert found.split() == ["sealmail_protocol", "sealmail_pow", "sealmail_net"]
+    import_all(python, ("sealmail_protocol", "sealmail_pow", "sealmail_net"), tmp_path)
+
+
+def test_every_module_of_the_programs_imports(programs: Path, tmp_path: Path) -> None:
+    """With what the lock file for running holds, and nothing that only tests need."""
+    packages = ("sealmail_server", "sealmail_store", "sealmail_client", "sealmail_verify")
+    import_all(programs / "python", packages, tmp_path)
+
+
+def test_the_installed_programs_work(programs: Path, tmp_path: Path) -> None:
+    """An operator makes a server and an account on it; a user mints and verifies a stamp."""
+    data, userid, letter = tmp_path / "data", "5E" * 20, tmp_path / "letter"
+    printed = run(programs / "sealmaild", "init", "--data", data, cwd=tmp_path)
+    assert "administrator auth key: " in printed
+    run(programs / "sealmaild", "account", "add", userid, "--data", data, cwd=tmp_path)
+    listed = run(programs / "sealmaild", "account", "list", "--data", data, cwd=tmp_path)
+    assert userid in listed
+    letter.write_text("a letter")
+    home = {"SEALMAIL_HOME": str(tmp_path / "home")}
+    mint = (programs / "sealmail", "pow", "mint", "bd,16,2", letter)
+    stamp = run(*mint, cwd=tmp_path, **home).strip()
+    verify = (programs / "sealmail", "pow", "verify", stamp, letter)
+    assert "worth bd," in run(*verify, cwd=tmp_path, **home)
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="without a compiler there is no compiled module")

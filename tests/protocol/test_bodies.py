@@ -1,5 +1,7 @@
 """Bodies are read within limits that are decided before anything is kept."""
 
+from hashlib import sha256
+
 import pytest
 
 from sealmail_protocol.bodies import (
@@ -50,7 +52,33 @@ def test_a_body_larger_than_its_type_is_read_and_thrown_away(kind: str) -> None:
 def test_a_body_without_type_has_the_least_room() -> None:
     """64 KiB, then it is only counted."""
     (event,) = feed(BodyReader(), *[LONG] * 5, b"endblock")
-    assert event == OversizedBody(5 * (len(LONG) + 2))
+    assert event == OversizedBody(5 * (len(LONG) + 2), sha256((LONG + b"\r\n") * 5).digest())
+
+
+class Narrow:
+    """Room for so many steps of a body."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def take(self, size: int) -> bool:
+        """Take one step more, if there is one."""
+        self.steps -= 1
+        return self.steps >= 0
+
+    def release(self) -> None:
+        """Give nothing back."""
+
+
+@pytest.mark.parametrize("steps", [100, 3, 0])
+def test_a_body_that_is_too_large_has_the_digest_of_its_blocks(steps: int) -> None:
+    """Whether it was kept at first or not; targets, separators and padding are no part of it."""
+    head = (b"Post-To: server=a.example:8081", b"Padding: x", b"Type: address-claim")
+    entry = (LONG, b"post-to: here it is", b"x" * 9, b"x" * 11)
+    body = (*head, *entry, b"NEXTCLAIM", *entry * 100)
+    (event,) = feed(BodyReader(room=Narrow(steps)), *body, b"EndBlock")
+    whole = b"".join(line + b"\r\n" for line in (head[2], *entry, *entry * 100))
+    assert event == OversizedBody(len(whole) + len(head[0]) + 13, sha256(whole).digest())
 
 
 def test_a_late_type_does_not_revive_a_body() -> None:

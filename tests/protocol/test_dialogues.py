@@ -1,11 +1,17 @@
 """Both sides of every conversation in tests/dialogues, joined in memory."""
 
+import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from tests.protocol.vector_files import DIALOGUES, PIECES, in_pieces
 
+from sealmail_protocol.block_codec import parse_data_header, parse_text_block
+from sealmail_protocol.blocks import Block, DataBlock
 from sealmail_protocol.bodies import DataChunk, DataEnded, DataStarted, OversizedBody, TextBody
+from sealmail_protocol.bundles import split_bundle
+from sealmail_protocol.canonical import canonical_form
 from sealmail_protocol.commands import BodyCommand, Command, Ping
 from sealmail_protocol.conversation import (
     ClientConversation,
@@ -14,17 +20,21 @@ from sealmail_protocol.conversation import (
     ServerConversation,
 )
 from sealmail_protocol.errors import ProtocolError
-from sealmail_protocol.fields import join_lines
+from sealmail_protocol.fields import decode_lines, join_lines
+from sealmail_protocol.keys import BlockKey, data_key
 from sealmail_protocol.replies import Banner
+from sealmail_server.reading import block_slices
+from sealmail_store import BlockData, StoredEntry
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FILES = sorted(DIALOGUES.glob("*.txt"))
 
 
 class ConversationPair:
     """A client and a server whose bytes reach each other in pieces of one size.
 
-    Each side's events are written again by the other side's ``send``: what was understood must
-    be what was sent.
+    Each side's events are written again as the other side writes them: what was understood
+    must be what was sent.
     """
 
     def __init__(self, piece: int, *, encrypted: bool) -> None:
@@ -84,14 +94,47 @@ class ConversationPair:
     def _written_by_server(self, event: object) -> bytes:
         match event:
             case TextBody():
-                return self.server.send_block([line.decode() for line in event.lines])
+                return text_answer(event.lines)
             case DataStarted():
-                return self.server.send_data_header([line.decode() for line in event.lines])
-            case DataChunk() | DataEnded():
-                return event.data if isinstance(event, DataChunk) else b""
+                self._data = DataBlock(parse_data_header(decode_lines(event.lines)), b"")
+                return b""
+            case DataChunk():
+                self._data = DataBlock(self._data.header, self._data.data + event.data)
+                return b""
+            case DataEnded():
+                return data_answer(self._data)
             case _:
                 assert not isinstance(event, Closed | OversizedBody)
                 return self.server.send(event)  # type: ignore[arg-type]
+
+
+def text_answer(lines: tuple[bytes, ...]) -> bytes:
+    """Return what the server answers a GET with for the text blocks in these lines."""
+    if not lines:
+        return join_lines(("EndBlock",))  # only an original says so
+    blocks = [parse_text_block(decode_lines(each)) for each in split_bundle(lines)]
+    return answered(tuple(stored(block, canonical_form(block)) for block in blocks))
+
+
+def data_answer(block: DataBlock) -> bytes:
+    """Return what the server answers a GET with for a data block."""
+    data = BlockData(data_key(block.data), block.header.size, block.data)
+    return answered((stored(block, join_lines(block.header.lines), data),))
+
+
+def stored(block: Block, header: bytes, data: BlockData | None = None) -> StoredEntry:
+    """Return a block as the store keeps it; what the answer does not tell is made up."""
+    key = data.key if data else BlockKey(bytes(20))
+    return StoredEntry(block.type, key, b"", NOW, header, bytes(32), stamp_bits=0, data=data)
+
+
+def answered(entries: tuple[StoredEntry, ...]) -> bytes:
+    """Return what a session writes for the entries that a GET found."""
+
+    async def slices() -> bytes:
+        return b"".join([piece async for piece in block_slices(entries)])
+
+    return asyncio.run(slices())
 
 
 def data(count: int) -> bytes:

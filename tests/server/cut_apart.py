@@ -2,8 +2,8 @@
 
 ``python -m tests.server.cut_apart DIRECTORY WORD...`` plays one schedule; the words say what
 happens beside the cut: ``kill-first``, ``kill-second`` (kill -9 and restart while the cut lasts),
-``kill-after`` (kill -9 of the second while it is being told what it missed), ``clocks`` (ten
-minutes apart), ``both`` (the mode).
+``kill-after`` (kill -9 of the second while it is being told thousands of blocks that it missed),
+``clocks`` (ten minutes apart), ``both`` (the mode).
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from tests.server.pairs import (
@@ -19,6 +20,7 @@ from tests.server.pairs import (
     on,
     pair,
     store_data,
+    store_many,
     store_text,
     until,
     until_settled,
@@ -28,6 +30,9 @@ from tests.server.users import User, message, now
 from sealmail_net.errors import NetworkError
 from sealmail_net.remote_server import RemoteServer
 from sealmail_pow import Difficulty
+from sealmail_protocol.blocks import TextBlock
+from sealmail_protocol.dates import parse_date
+from sealmail_protocol.fields import join_lines
 from sealmail_protocol.keys import BlockKey, mailbox_key
 
 HOSTS = ("127.0.1.1", "127.0.2.1")
@@ -42,6 +47,8 @@ table inet cut {
 """
 HIGH, LOW = Difficulty(26, 2), Difficulty(16, 2)
 WRITERS = 3
+# Blocks that the second is being told of while it is killed: some seconds of telling.
+MANY = 5000
 
 
 def faster() -> tuple[str, ...]:
@@ -53,7 +60,18 @@ def faster() -> tuple[str, ...]:
         ["faketime", "-f", "+600s", "env"], check=True, capture_output=True, text=True
     )
     words = [line for line in told.stdout.splitlines() if line.startswith("LD_PRELOAD=")]
+    assert words, f"faketime puts nothing before a program: {told.stdout}"
     return ("env", *words, "FAKETIME=+600s", "FAKETIME_DONT_FAKE_MONOTONIC=1")
+
+
+def ahead_of(second: Side, first: Side) -> float:
+    """Return by how many seconds the clock of the one server is ahead of the other's."""
+
+    async def ask(remote: RemoteServer) -> datetime:
+        lines = await remote.capabilities()
+        return parse_date(lines["TIME"])
+
+    return (on(second, ask) - on(first, ask)).total_seconds()
 
 
 def nft(*words: str, given: str | None = None) -> None:
@@ -94,11 +112,14 @@ def write_for(sides: list[Side], seconds: float, tag: str) -> set[BlockKey]:
     return done
 
 
-def publish(side: Side, user: User, auth_key: str, price: Difficulty) -> None:
-    """Post a key-announcement of a user with this price."""
-    block = user.announcement(now(), price)
+def publish(
+    side: Side, user: User, auth_key: str, price: Difficulty, *, revoked: bool = False
+) -> TextBlock:
+    """Post a key-announcement of a user with this price, and return it."""
+    block = user.announcement(now(), price, revoked=revoked)
     key = BlockKey(user.key_id.raw)
     on(side, lambda remote: store_text(remote, key, block), user.key_id.hex, auth_key)
+    return block
 
 
 def send(side: Side, user: User, price: Difficulty, data: bytes) -> None:
@@ -129,14 +150,19 @@ def play(directory: Path, words: set[str]) -> None:
     first, second = sides
     if "clocks" in words:
         second.prefix = faster()
-    alice, robert = (User.create(directory / name, name) for name in ("alice", "robert"))
+    alice, robert, carol, anew = (
+        User.create(directory / name, name) for name in ("alice", "robert", "carol", "anew")
+    )
     try:
         first.start()
         second.start()
         key = first.operate("account", "add", alice.key_id.hex).strip()
         publish(first, alice, key, HIGH)
+        carols = first.operate("account", "add", carol.key_id.hex).strip()
+        publish(first, carol, carols, LOW)
         pair(first, second)
         until_settled(first, second)
+        assert "clocks" not in words or 550 < ahead_of(second, first) < 650
         done = write_for(sides, 0.5, "before")
         cut("add")
         # What the one server learns, the other gets mail for.
@@ -146,6 +172,13 @@ def play(directory: Path, words: set[str]) -> None:
         send(second, alice, LOW, b"at the new price")
         send(second, robert, LOW, b"to a new user")
         send(first, robert, LOW, b"to a new user, at home")
+        # Carol has another key from now on; the one server knows that, the other does not.
+        new_carols = first.operate("account", "add", anew.key_id.hex).strip()
+        publish(first, anew, new_carols, LOW)
+        # Under libfaketime the wait for gpg, which judges revoked keys, fails now and then.
+        last_word = publish(first, carol, carols, HIGH, revoked="clocks" not in words)
+        send(second, carol, LOW, b"to the key that is revoked")
+        send(second, anew, LOW, b"to the new key")
         done |= write_for(sides, 1.5, "apart")
         for word, side in (("kill-first", first), ("kill-second", second)):
             if word in words:
@@ -153,10 +186,15 @@ def play(directory: Path, words: set[str]) -> None:
                 side.start()
         done |= write_for(sides, 0.5, "still apart")
         assert first.partner()["degraded"] or "both" not in words
+        if "kill-after" in words:
+            blocks = [f"missed {number}".encode() for number in range(MANY)]
+            done |= asyncio.run(store_many(first, blocks))
+        most = first.partner()["queued"]["replicate"]
         cut("delete")
         if "kill-after" in words:
-            until(lambda: bool(first.partner()["connected"]), "the cut to heal", 90)
+            until(lambda: 0 < first.partner()["queued"]["replicate"] < most, "the telling", 90)
             second.kill()
+            assert first.partner()["queued"]["replicate"] > 0
             second.start()
         done |= write_for(sides, 0.5, "after")
         until_settled(first, second, patience=90)
@@ -164,17 +202,21 @@ def play(directory: Path, words: set[str]) -> None:
             # Waiting mail is judged when what it waits for has come; then it is told in turn.
             until(mail_is_there(side, alice, key, 1), f"alice's mail on {side.address}")
             until(mail_is_there(side, robert, roberts, 2), f"robert's mail on {side.address}")
+            until(mail_is_there(side, carol, carols, 1), f"carol's mail on {side.address}")
+            until(mail_is_there(side, anew, new_carols, 1), f"her new mail on {side.address}")
         until_settled(first, second)
         held = assert_equal(first, second)
         missing = {each.hex for each in done} - {name for name, *_ in held["data"]}
         assert not missing, f"{len(missing)} of {len(done)} blocks answered DONE are missing"
-        assert len(held["accounts"]) == 2
+        assert len(held["accounts"]) == 4
+        announced = {key: header for key, _, header, _ in held["key-announcement"]}
+        assert announced[carol.key_id.hex] == join_lines(last_word.lines)
         print(f"{' '.join(sorted(words)) or 'cut'}: {len(done)} blocks on both servers")
     finally:
         for side in sides:
             side.kill()
-        alice.close()
-        robert.close()
+        for user in (alice, robert, carol, anew):
+            user.close()
 
 
 def mail_is_there(side: Side, user: User, auth_key: str, count: int) -> Callable[[], bool]:

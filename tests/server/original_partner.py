@@ -27,13 +27,20 @@ AUTH_KEY = "OriginalsReplicationKey"
 
 @dataclass
 class OriginalPartner:
-    """Keeps what it is told; refuses some keys, and hangs up at others."""
+    """Keeps what it is told; refuses some keys, and hangs up at others.
+
+    ``seconds`` is what it takes for each block, ``logins`` are the auth keys that were tried,
+    and ``others`` what is not for a partner.
+    """
 
     identity: TlsIdentity
     told: list[str] = field(default_factory=list)
     refuses: set[BlockKey] = field(default_factory=set)
     hangs_up_at: set[BlockKey] = field(default_factory=set)
     stalls: bool = False
+    seconds: float = 0.0
+    logins: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
     async def session(self, link: PeerLink) -> None:
         """Serve one connection."""
@@ -45,6 +52,7 @@ class OriginalPartner:
                     await link.start_tls_as_server(self.identity.context())
                     continue
                 case Login(auth_key=key):
+                    self.logins.append(key)
                     answer = Word.DONE if key == AUTH_KEY else Word.FAILED
                 case Ping(text=text):
                     answer = Pong(text)
@@ -61,7 +69,10 @@ class OriginalPartner:
                     else:
                         self.told.append(str(event))
                 case _:
+                    self.others.append(str(event))
                     answer = Word.FAILED
+            if isinstance(event, Replicate):
+                await asyncio.sleep(self.seconds)
             if self.stalls:
                 await asyncio.sleep(3600)
             link.write(link.conversation.send(answer))

@@ -5,14 +5,16 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.server.starting import operate, sealmaild
 from tests.server.users import data_lines
+from tests.store.samples import all_entries
 
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.pins import MemoryPins
@@ -21,6 +23,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import BlockType, TextBlock
 from sealmail_protocol.commands import StoreServer
+from sealmail_protocol.fields import join_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Word
 from sealmail_server.operator_socket import ask_running_server
@@ -29,7 +32,8 @@ from sealmail_store import BlockStore
 T = TypeVar("T")
 LOCAL = DialSettings(allow_private_targets=True, answer_deadline=30.0)
 PATIENCE = 60.0
-_FIRST, _LAST = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
+# Connections that store many blocks, and commands in flight on each.
+_CONNECTIONS, _IN_FLIGHT = 8, 16
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -155,6 +159,26 @@ async def store_data(remote: RemoteServer, data: bytes) -> BlockKey:
     return key
 
 
+async def store_many(side: Side, blocks: Sequence[bytes]) -> set[BlockKey]:
+    """Store many small data blocks, several in flight; return the keys, all answered DONE."""
+
+    async def bytes_of(data: bytes) -> AsyncIterator[bytes]:
+        yield data
+
+    async def store(part: Sequence[bytes]) -> set[BlockKey]:
+        answers = {}
+        async with await side.connect() as remote, remote.pipeline(_IN_FLIGHT) as line:
+            for data in part:
+                key, lines = data_lines(data)
+                answers[key] = await line.send(StoreServer(key), join_lines(lines), bytes_of(data))
+            words = await asyncio.gather(*answers.values())
+        assert set(words) == {Word.DONE}
+        return set(answers)
+
+    parts = [blocks[start::_CONNECTIONS] for start in range(_CONNECTIONS)]
+    return set().union(*await asyncio.gather(*map(store, parts)))
+
+
 async def store_text(remote: RemoteServer, key: BlockKey, block: TextBlock) -> None:
     """Store a text block."""
     assert await remote.post(StoreServer(key), block.lines) is Word.DONE
@@ -177,9 +201,7 @@ def content_of(directory: Path) -> dict[str, set[Any]]:
         async with BlockStore.open(directory / "store") as store:
             found: dict[str, set[Any]] = {}
             for kind in BlockType:
-                entries = await store.read(
-                    lambda view: list(view.entries_between(kind, _FIRST, _LAST))  # noqa: B023
-                )
+                entries = await store.read(partial(all_entries, type=kind))
                 found[kind] = {
                     (each.key.hex, each.identity, each.header, each.poster) for each in entries
                 }

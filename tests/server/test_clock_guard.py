@@ -134,3 +134,22 @@ def test_a_server_that_starts_with_a_wrong_clock_is_busy(tmp_path: Path, wrong: 
             assert (await banner_of(server)).ready
 
     asyncio.run(run())
+
+
+def test_a_self_test_always_writes(tmp_path: Path) -> None:
+    """Also while the clock stands still; a store that takes nothing is told of."""
+    clock = TurnedClock(NOW)
+    make_server(tmp_path, clock)
+
+    async def run() -> None:
+        async with serving(tmp_path, clock) as server, await connect(server) as remote:
+            store = server.services.store
+            for number in (1, 2):
+                assert await remote.call(commands.SelfTest()) == Listing(("PASS",))
+                written = await store.read(lambda view: view.setting("self-tests"))
+                assert written == str(number)
+            await store.close()
+            assert await remote.call(commands.SelfTest()) == Listing(("FAIL STORE",))
+            assert await remote.ping("in step") == "in step"
+
+    asyncio.run(run())

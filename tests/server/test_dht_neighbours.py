@@ -40,6 +40,26 @@ def test_one_network_cannot_fill_a_bucket() -> None:
     asyncio.run(scenario())
 
 
+def test_one_network_does_not_wait_to_fill_a_bucket() -> None:
+    """When all others fail, those that take their places are not of one /24."""
+
+    async def scenario() -> None:
+        table = Neighbours(bytes(20), nobody)
+        for number in range(600):
+            table.enter(peer(f"20.{number // 250}.{number % 250}.1"))
+        for number in range(600):
+            table.enter(peer(f"198.51.100.{number % 250}"))
+        of_crowd = network_of(Place.of("198.51.100.1", 1))
+        for each in table.peers():
+            for _ in range(MAX_FAILURES if network_of(each.place) != of_crowd else 0):
+                table.failed(each)
+        for bucket in table.buckets:
+            crowd = [each for each in bucket.get_nodes() if each.ip.startswith("198.51.100.")]
+            assert len(crowd) <= OF_ONE_NETWORK
+
+    asyncio.run(scenario())
+
+
 def test_the_nearest_are_exactly_the_nearest() -> None:
     """Over all buckets, without the one who asks."""
 
@@ -63,13 +83,12 @@ def test_a_node_keeps_its_address_until_it_fails_there() -> None:
         first = peer("198.51.100.1")
         second = Peer(first.id, Place.of("203.0.113.1", 8081))
         table.enter(first)
-        table.enter(second)
-        assert table.knows(first)
+        assert table.enter(second) == first
+        assert table.peers() == [first]
         table.failed(first)
-        table.enter(second)
-        assert table.knows(second)
+        assert table.enter(second) is None
         for _ in range(MAX_FAILURES):
-            assert table.knows(second)
+            assert table.peers() == [second]
             table.failed(second)
         assert len(table) == 0
         own = Peer(bytes(20), Place.of("198.51.100.2", 8081))
@@ -85,3 +104,5 @@ def test_a_shortlist_takes_few_of_each_network() -> None:
     others = [peer(f"198.51.{number}.1") for number in range(9)]
     assert take_diverse([*crowd, *others], 5, diverse=True) == [*crowd[:2], *others[:3]]
     assert take_diverse(crowd, 5, diverse=False) == crowd[:5]
+    one = [network_of(crowd[0].place)]
+    assert take_diverse([*crowd, *others], 5, diverse=True, besides=one) == [crowd[0], *others[:4]]

@@ -7,8 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.server.dht_network import acknowledgment, data
 from tests.server.users import User, now
+from tests.strategies import BLOCKS, standings
 
 from sealmail_protocol.block_codec import serialise_block
 from sealmail_protocol.blocks import AddressClaim, Block, BlockType, KeyAnnouncement
@@ -24,7 +27,7 @@ from sealmail_server.dht.values import (
 )
 from sealmail_verify import VerifierPool
 
-NOW = now()
+NOW, KEY = now(), BlockKey(bytes(20))
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +89,27 @@ def test_a_key_is_kept_a_month_and_its_revocation_longer(users: tuple[User, User
     assert examined(key, body_of(live), later) is Refusal.DATE
     assert isinstance(examined(key, body_of(dead), later), Value)
     assert examined(key, body_of(dead), REVOCATION_AGE.days * 24.0) is Refusal.DATE
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_readers_agree_whatever_the_order_in_which_values_come(draw: st.DataObject) -> None:
+    """Of each type and identity one value stays, the same with ties and repetitions."""
+    some = [draw.draw(kind) for kind in BLOCKS.values()]
+    under = st.builds(
+        lambda block, standing, identity: Value(KEY, block, standing, identity, standing.digest),
+        st.sampled_from(some),
+        standings,
+        st.sampled_from((b"", b"another")),
+    )
+    values = draw.draw(st.lists(under, max_size=8, unique_by=lambda value: value.digest))
+    again = draw.draw(st.lists(st.sampled_from(values), max_size=4)) if values else []
+    order = draw.draw(st.permutations([*values, *again]))
+    found = merged(order)
+    assert found == merged(values)
+    places = {(value.type, value.identity) for value in values}
+    assert {(value.type, value.identity) for value in found} == places
+    assert len(found) == len(places)
 
 
 def test_data_is_bounded_stamped_and_under_its_hash() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 from tests.net.socks_server import SocksServer
 from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
 from tests.server.mailing import open_account, send_data, settled, states, until
@@ -24,7 +25,7 @@ from sealmail_net.dialing import dial
 from sealmail_net.errors import NetworkError, Unavailable
 from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
-from sealmail_protocol.addresses import ServerAddress
+from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.commands import AskVerdict, DnsTxt, StoreServer
 from sealmail_protocol.invitations import Invitation
 from sealmail_protocol.keys import KeyId
@@ -33,18 +34,26 @@ from sealmail_server.backups import restore
 from sealmail_server.config import (
     CONTROL_PASSWORD_NAME,
     HIDDEN_KEY_NAME,
+    I2P_CERTIFICATE_NAME,
+    I2P_KEY_NAME,
     ONION_KEY_NAME,
     Config,
 )
-from sealmail_server.hidden import HIDDEN_SOURCE
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
 from sealmail_server.onion_service import OnionService
 from sealmail_server.service import Server
-from sealmail_server.setting_rules import BadConfig
+from sealmail_server.setting_rules import BadConfig, Listen
+from sealmail_server.tls_identity import pin_of
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
 HOST = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
-HIDDEN: dict[str, Any] = {"hidden_listen": "127.0.0.1:0", "hidden_names": [HOST, "a.b32.i2p"]}
+I2P_HOST = "a.b32.i2p"
+HIDDEN: dict[str, Any] = {"hidden_listen": "127.0.0.1:0", "hidden_names": [HOST]}
+BOTH = {
+    "hidden_listen": "127.0.0.1:0",
+    "i2p_listen": "[::1]:0",
+    "hidden_names": [HOST, I2P_HOST],
+}
 SEED = bytes(range(32))
 
 
@@ -211,6 +220,13 @@ def test_what_is_missing_is_told(tmp_path: Path, methods: str, reason: str) -> N
         ({"hidden_listen": "0.0.0.0:1", "hidden_names": [HOST]}, "loopback"),
         ({"hidden_listen": "127.0.0.1:1"}, "hidden_names or tor_control"),
         ({"hidden_names": [HOST]}, "hidden_listen"),
+        ({"hidden_names": [I2P_HOST]}, "hidden_listen"),
+        ({"hidden_names": [HOST], "i2p_listen": "127.0.0.1:1"}, "i2p host"),
+        ({**BOTH, "hidden_names": [I2P_HOST]}, "nothing forwards"),
+        ({**BOTH, "hidden_listen": ""}, "hidden_listen"),
+        ({**BOTH, "i2p_listen": ""}, "another port for I2P"),
+        ({**BOTH, "i2p_listen": "127.0.0.1:0"}, "another port for I2P"),
+        ({**BOTH, "i2p_listen": "0.0.0.0:1"}, "loopback"),
         ({**HIDDEN, "hidden_names": ["mail.example"]}, "no .onion or .i2p"),
         ({**HIDDEN, "covert": True}, "proxy"),
         ({"covert": True, "tor_proxy": "127.0.0.1:1"}, "hidden_listen"),
@@ -315,9 +331,12 @@ async def drip(remote: RemoteServer) -> None:
 
 async def by_forwarder(server: Server) -> RemoteServer:
     """Connect as Tor or I2P do."""
-    hidden = server.status().hidden_listen
-    assert hidden is not None
-    at = ServerAddress(hidden.host, hidden.port)
+    return await come_to(server.status().hidden[0].listen)
+
+
+async def come_to(listen: Listen) -> RemoteServer:
+    """Connect to a port of this machine."""
+    at = ServerAddress(listen.host, listen.port)
     return await dial(at, LOCAL, MemoryPins(), strict_pin=True)
 
 
@@ -333,9 +352,8 @@ def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path)
         settings |= {"listen": "127.0.0.1:8081", "allow_private_targets": True}
         async with serving(directory, clock, **settings) as server:
             running = server.status()
-            assert running.listen == running.hidden_listen
-            at = ServerAddress(running.listen.host, running.listen.port)
-            async with await dial(at, LOCAL, MemoryPins(), strict_pin=True) as remote:
+            assert [running.listen] == [port.listen for port in running.hidden]
+            async with await come_to(running.listen) as remote:
                 assert await remote.call(DnsTxt("cmsvr.example.net")) is Word.FAILED
                 shown = remote.pin
                 key_id = "0A" * 20
@@ -346,10 +364,65 @@ def test_a_covert_server_looks_nothing_up_and_has_no_other_port(directory: Path)
                 assert states(await settled(remote)) == [("data", 1, "given-up", "network")]
             invited = await server.operator.fulfil({"do": "account invite"})
             servers = Invitation.parse(invited["code"]).servers
-            assert [(str(one.address), one.pin) for one in servers] == [
-                (f"{HOST}:8081", shown),
-                ("a.b32.i2p:8081", shown),
+            assert [(str(one.address), one.pin) for one in servers] == [(f"{HOST}:8081", shown)]
+
+    asyncio.run(scene())
+
+
+def test_the_faces_towards_tor_and_i2p_share_nothing(directory: Path, tmp_path: Path) -> None:
+    """Port, key, certificate and limits are those of one network; an invitation has both pins.
+
+    A backup has both keys.
+    """
+
+    async def scene() -> None:
+        clock = TurnedClock(datetime.now(UTC))
+        async with serving(directory, clock, **BOTH, max_hidden_connections=1) as server:
+            ports = server.status().hidden
+            assert [str(one) for port in ports for one in port.addresses] == [
+                f"{HOST}:8081",
+                f"{I2P_HOST}:8081",
             ]
+            use_up(server.services.lookup_requests, Network.TOR.value)
+            onion, i2p = [await come_to(port.listen) for port in ports]
+            assert onion.pin != i2p.pin
+            assert await i2p.call(DnsTxt("single-label")) is Word.NOT_FOUND
+            with pytest.raises(NetworkError):
+                await onion.call(DnsTxt("single-label"))
+            named = [names_of(remote) for remote in (onion, i2p)]
+            assert named == [[HOST], [I2P_HOST]]
+            invited = await server.operator.fulfil({"do": "account invite"})
+            pins = {str(one.address): one.pin for one in Invitation.parse(invited["code"]).servers}
+            assert pins.pop(f"{HOST}:8081") == onion.pin
+            assert pins.pop(f"{I2P_HOST}:8081") == i2p.pin
+            assert not {onion.pin, i2p.pin} & set(pins.values())
+            await server.operator.fulfil({"do": "backup", "target": str(tmp_path / "copy")})
+            await i2p.quit()
+
+    asyncio.run(scene())
+    for name in (HIDDEN_KEY_NAME, I2P_KEY_NAME):
+        assert (tmp_path / "copy" / name).read_bytes() == (directory / name).read_bytes()
+
+
+def names_of(remote: RemoteServer) -> list[str]:
+    """Return whom the certificate of a session is for, in all its names."""
+    assert remote.shown.certificate is not None
+    certificate = x509.load_der_x509_certificate(remote.shown.certificate)
+    others = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return others.get_values_for_type(x509.DNSName)
+
+
+def test_a_server_in_i2p_alone_needs_one_port(directory: Path) -> None:
+    """The port is the one of its only network; the key is that of I2P all the same."""
+
+    async def scene() -> None:
+        settings = {"hidden_listen": "127.0.0.1:0", "hidden_names": [I2P_HOST]}
+        clock = TurnedClock(datetime.now(UTC))
+        async with (
+            serving(directory, clock, **settings) as server,
+            await by_forwarder(server) as remote,
+        ):
+            assert remote.pin == pin_of(directory / I2P_CERTIFICATE_NAME)
 
     asyncio.run(scene())
 
@@ -432,8 +505,8 @@ def test_strangers_keep_no_user_out_of_the_hidden_port(directory: Path) -> None:
         clock, key_id = TurnedClock(datetime.now(UTC)), KeyId(b"k" * 20)
         async with serving(directory, clock, **HIDDEN) as server:
             await open_account(server, key_id)
-            use_up(server.services.failed_logins, HIDDEN_SOURCE)
-            use_up(server.services.lookup_requests, HIDDEN_SOURCE)
+            use_up(server.services.failed_logins, Network.TOR.value)
+            use_up(server.services.lookup_requests, Network.TOR.value)
             async with await by_forwarder(server) as stranger:
                 with pytest.raises(NetworkError):
                     await stranger.call(DnsTxt("cmsvr.example.net"))

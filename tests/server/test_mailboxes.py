@@ -2,9 +2,11 @@
 
 import asyncio
 import dataclasses
+import hashlib
 import itertools
 import tempfile
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,14 @@ from sealmail_pow import Difficulty, mint
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import MessageAnnouncement
 from sealmail_protocol.bypass import BypassSecret
-from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.canonical import block_digest, canonical_form
 from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Pending
 from sealmail_protocol.stamps import message_challenge, stamp_bits
 from sealmail_server import intake, reading
+from sealmail_server.bundle_memory import MAX_IN_BUNDLE, BundleMemory
 from sealmail_server.limits import Limits
 from sealmail_server.reading import find_block, join_entries
 from sealmail_store import (
@@ -527,6 +530,82 @@ def test_a_bundle_is_admitted_entry_by_entry(tmp_path: Path) -> None:
         assert {entry.digest for entry in entries} == {block_digest(each) for each in good}
 
     in_post_office(tmp_path, scenario)
+
+
+def bundle_digest(*blocks: MessageAnnouncement) -> bytes:
+    """Return the digest of several blocks in one body: their canonical forms in a row."""
+    return hashlib.sha256(b"".join(map(canonical_form, blocks))).digest()
+
+
+def test_a_bundle_answers_its_worst_entry_as_it_is_now(tmp_path: Path) -> None:
+    """Pending until the price comes down, then accepted; each bundle is stored in one commit."""
+    dear = Difficulty(30, 2)
+    paid, cheap = varied(1, price=dear), varied(2)
+    refused = varied(3, mailbox="1")
+    key = mailbox_key("0", ANN)
+
+    async def scenario(office: PostOffice) -> None:
+        await set_price(office, dear)
+        await office.open_account(ANN)
+        before = office.store.commits
+        assert await office.post_bundle(key, paid, cheap) == Pending(dear)
+        assert office.store.commits == before + 1
+        whole = bundle_digest(paid, cheap)
+        assert await office.intake.verdict(whole) == Pending(dear)
+        await set_price(office, FLOOR)
+        await office.intake.judge_waiting(ANN.hex)
+        assert await office.intake.verdict(whole) == Accepted()
+        await office.post_bundle(key, paid, refused)
+        assert code_of(await office.intake.verdict(bundle_digest(paid, refused))) is Refusal.KEY
+        assert await office.intake.verdict(bundle_digest(refused, paid)) is None
+        office.pass_time(days=14, seconds=1)
+        assert await office.intake.verdict(whole) is None
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_bundle_waits_with_its_entries_for_the_account(tmp_path: Path) -> None:
+    """What the sender of several mails hears changes with what becomes of them."""
+    mails = [varied(number) for number in range(3)]
+
+    async def scenario(office: PostOffice) -> None:
+        assert await office.post_bundle(mailbox_key("0", ANN), *mails) == Pending()
+        assert await office.intake.verdict(bundle_digest(*mails)) == Pending()
+        await office.open_account(ANN)
+        assert await office.intake.verdict(bundle_digest(*mails)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_no_bundle_speaks_for_a_single_block(tmp_path: Path) -> None:
+    """Cut in two, or beside an empty entry, a mail makes a bundle with its own digest."""
+    mail = varied(1)
+    lines = lines_of(mail)
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        take = partial(office.intake.take_text, key_of(mail), visitor=ANYBODY)
+        assert code_of(await take(lines=(b"NextMessage", *lines))) is Refusal.FORM
+        assert await office.intake.verdict(block_digest(mail)) == Accepted()
+        assert code_of(await take(lines=(*lines[:3], b"NextMessage", *lines[3:]))) is Refusal.FORM
+        assert await office.intake.verdict(block_digest(mail)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_the_latest_bundles_are_remembered() -> None:
+    """As many digests as there is room for; no bundle of more entries than may be asked for."""
+    memory = BundleMemory(most=MAX_IN_BUNDLE)
+    entries = [number.to_bytes(32, "big") for number in range(MAX_IN_BUNDLE + 1)]
+    memory.remember(b"first", entries[:2])
+    memory.remember(b"second", entries[:2])
+    memory.remember(b"first", entries[:3])
+    memory.remember(b"too large", entries)
+    assert memory.entries_of(b"too large") == ()
+    assert memory.entries_of(b"second") == tuple(entries[:2])
+    memory.remember(b"third", entries[4:])
+    assert memory.entries_of(b"second") == ()
+    assert memory.entries_of(b"first") == tuple(entries[:3])
 
 
 def test_ten_thousand_entries_cost_no_more_each_than_the_first(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.server.users import data_lines
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.bundles import MAX_POST_TO
 from sealmail_protocol.canonical import data_digest
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted
@@ -19,7 +20,7 @@ from sealmail_server.outgoing.accepting import NotServed
 from sealmail_server.outgoing.mirroring import Mirror
 from sealmail_server.outgoing.rows import new_row
 from sealmail_server.outgoing.telling import Teller
-from sealmail_server.outgoing.told import parse_told, told_body
+from sealmail_server.outgoing.told import parse_told, told_heads
 from sealmail_server.partnership import Partner, Partnership
 from sealmail_store import QueueKind, QueueRow, QueueState, WriteView
 
@@ -29,6 +30,10 @@ DIGEST = bytes(range(32))
 OWNER = "A" * 40
 TARGET = Transport((ServerAddress("mail.example", 8081),))
 PARTNERSHIP = Partnership(Partner(ServerAddress("b.example", 8081), "A" * 40, bytes(32)), 100)
+
+
+def ignore(_: object) -> None:
+    """Stand for those who would work on what the partner says."""
 
 
 def row(**more: object) -> QueueRow:
@@ -58,18 +63,37 @@ def test_rows_are_told_whole() -> None:
         row(line=2, state=QueueState.REFUSED, code="price bd,53,2", **SETTLED),
         row(line=3, state=QueueState.DELIVERED, **SETTLED),
     )
-    head = told_body(DIGEST, rows)
-    assert head is not None
+    [head] = told_heads(DIGEST, rows)
     told = parse_told(KEY, (*head.split(b"\r\n")[:-1], b"Type: data"))
     assert told.rows == tuple(replace(each, kind=QueueKind.MIRRORED, entry=None) for each in rows)
     assert (told.digest, told.type, told.lines) == (DIGEST, BlockType.DATA, (b"Type: data",))
 
 
-def test_copies_that_wait_are_not_told_back() -> None:
-    """Only what has become of them is; else two servers would tell each other for ever."""
+def test_a_copy_is_told_back_as_the_owners_own() -> None:
+    """Whoever owns it may have lost it; once it is settled, nobody has to deliver it."""
     copy = row(kind=QueueKind.MIRRORED)
-    assert told_body(DIGEST, (copy,)) is None
-    assert told_body(DIGEST, (replace(copy, state=QueueState.DELIVERED, **SETTLED),)) is not None  # type: ignore[arg-type]  # as above
+    for told, kind in (
+        (copy, QueueKind.PROXY),
+        (replace(copy, state=QueueState.DELIVERED, **SETTLED), QueueKind.MIRRORED),  # type: ignore[arg-type]  # as above
+    ):
+        [head] = told_heads(DIGEST, (told,))
+        [read] = parse_told(KEY, tuple(head.split(b"\r\n")[:-1])).rows
+        assert read == replace(told, kind=kind, entry=None)
+
+
+def test_more_rows_than_one_body_takes_are_told_in_several() -> None:
+    """Each head is small enough for the partner to read, and none of the rows is left out."""
+    names = ",".join(f"server-{number}.{'long' * 12}.example:8081" for number in range(16))
+    rows = tuple(
+        row(line=line, destination=f"server={names}") for line in range(1, MAX_POST_TO + 1)
+    )
+    heads = told_heads(DIGEST, rows)
+    assert len(heads) > 2
+    assert max(map(len, heads)) <= 60 * 1024
+    told = [
+        each for head in heads for each in parse_told(KEY, tuple(head.split(b"\r\n")[:-1])).rows
+    ]
+    assert [each.line for each in told] == [each.line for each in rows]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +118,7 @@ def test_what_cannot_be_read_is_not_taken(tmp_path: Path, lines: tuple[bytes, ..
     """The answer is FAILED, and nothing is kept."""
 
     async def scenario(office: PostOffice) -> None:
-        mirror = Mirror(office.store, office.intake, lambda: office.time, lambda number: None)
+        mirror = Mirror(office.store, office.intake, lambda: office.time, ignore, ignore)
         with pytest.raises(NotServed):
             await mirror.take_text(KEY, lines)
 
@@ -106,11 +130,10 @@ def test_of_two_states_the_better_one_stays(tmp_path: Path) -> None:
     forgotten: list[int] = []
 
     async def scenario(office: PostOffice) -> None:
-        mirror = Mirror(office.store, office.intake, lambda: office.time, forgotten.append)
+        mirror = Mirror(office.store, office.intake, lambda: office.time, forgotten.append, ignore)
 
         async def tell(state: QueueState, code: str = "-") -> None:
-            head = told_body(DIGEST, (row(state=state, code=code, **SETTLED),))
-            assert head is not None
+            [head] = told_heads(DIGEST, (row(state=state, code=code, **SETTLED),))
             assert await mirror.take_text(KEY, tuple(head.split(b"\r\n")[:-1])) == Accepted()
 
         async def known() -> list[tuple[str, str]]:
@@ -137,13 +160,12 @@ def test_a_copy_comes_with_its_block_and_ends_with_its_owners_word(tmp_path: Pat
     async def scenario(office: PostOffice) -> None:
         data = b"proxied" * 20_000
         key, lines = data_lines(data, office.time)
-        mirror = Mirror(office.store, office.intake, lambda: office.time, lambda number: None)
+        mirror = Mirror(office.store, office.intake, lambda: office.time, ignore, ignore)
         body = tuple(line.encode() for line in lines)
         digest = data_digest(parse_data_header(lines), key)
         told = replace(row(), digest=digest, key=key)
         for claimed, kept in ((DIGEST, 0), (digest, 1)):
-            head = told_body(claimed, (replace(told, digest=claimed),))
-            assert head is not None
+            [head] = told_heads(claimed, (replace(told, digest=claimed),))
             coming = mirror.receive_data(key, (*head.split(b"\r\n")[:-1], *body))
             await coming.take(data)
             with nullcontext() if kept else pytest.raises(NotServed):
@@ -151,8 +173,7 @@ def test_a_copy_comes_with_its_block_and_ends_with_its_owners_word(tmp_path: Pat
             counts = await office.store.read(lambda view: view.counts())
             assert ("proxied" in counts) == bool(kept)
         done = replace(told, state=QueueState.DELIVERED, **SETTLED)  # type: ignore[arg-type]  # as above
-        head = told_body(digest, (done,))
-        assert head is not None
+        [head] = told_heads(digest, (done,))
         await mirror.take_text(key, tuple(head.split(b"\r\n")[:-1]))
         assert "proxied" not in await office.store.read(lambda view: view.counts())
 

@@ -63,6 +63,53 @@ def directory(request: pytest.FixtureRequest) -> Path:
     return stopped
 
 
+ONION = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
+
+
+@pytest.mark.parametrize(
+    ("settings", "names", "port", "target"),
+    [
+        ("", [], 8081, "127.0.0.1:8082"),
+        (
+            f'hidden_listen = "[::1]:18082"\nhidden_port = 443\nhidden_names = ["{ONION}"]\n',
+            [f"{ONION}:443"],
+            443,
+            "[::1]:18082",
+        ),
+        (
+            'hidden_listen = "127.0.0.1:18083"\nhidden_names = ["a.b32.i2p"]\n',
+            ["a.b32.i2p:8081"],
+            8081,
+            "127.0.0.1:8082",
+        ),
+    ],
+)
+def test_what_torrc_needs_is_printed(
+    tmp_path: Path, settings: str, names: list[str], port: int, target: str
+) -> None:
+    """Three lines without a control port, behind the hosts that there are; the rest is a note."""
+    (tmp_path / "config.toml").write_text(settings)
+    lines, note = call(tmp_path, "onion")
+    assert lines.splitlines() == [
+        *names,
+        "HiddenServiceDir /var/lib/tor/sealmail",
+        "HiddenServiceVersion 3",
+        f"HiddenServicePort {port} {target}",
+    ]
+    assert f'hidden_listen = "{target}"' in note
+
+
+def test_an_onion_of_our_own_needs_no_torrc(tmp_path: Path) -> None:
+    """With a control port the address is all, and stays."""
+    (tmp_path / "config.toml").write_text(
+        'hidden_listen = "127.0.0.1:18082"\ntor_control = "/run/tor/control"\n'
+    )
+    lines, note = call(tmp_path, "onion")
+    assert re.fullmatch(r"[a-z2-7]{56}\.onion:8081\n", lines)
+    assert "publishes it by /run/tor/control" in note
+    assert call(tmp_path, "onion")[0] == lines
+
+
 def test_accounts_are_made_listed_and_removed(directory: Path) -> None:
     """The same commands do the same, whether a server runs or not."""
     key = call(directory, "account", "add", "someuser01")[0].strip()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.net.socks_server import SocksServer
-from tests.server.inside import TurnedClock, address_of
+from tests.server.inside import TurnedClock, address_of, connect
 from tests.server.mailing import (
     RECIPIENT,
     SENDER,
@@ -31,7 +31,7 @@ from tests.server.users import data_lines, message, now
 
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.canonical import block_digest
-from sealmail_protocol.commands import StoreProxy
+from sealmail_protocol.commands import GetServer, StoreProxy
 from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import QueueState, Refused, Word
 from sealmail_server.config import CERTIFICATE_NAME
@@ -404,6 +404,33 @@ def test_keys_of_other_servers_are_recorded_and_a_change_is_logged(
         pins = [pin_of(place / CERTIFICATE_NAME) for place in (impostor, homes[1])]
         assert [key.pin, key.before] == pins
         assert caplog.text.count(f"{address} shows another key than before") == 1
+
+    play(scenario)
+
+
+def test_what_is_known_of_other_servers_is_told_to_nobody(homes: list[Path]) -> None:
+    """An original keeps such records among its blocks, and its peers are anybody's to read."""
+    owner = recipient(25)
+
+    async def scenario() -> None:
+        async with (
+            running(homes[1]) as (target,),
+            running(homes[0]) as (home,),
+            await log_in(home, owner) as remote,
+        ):
+            address = address_of(target)
+            await send_data(remote, b"to a peer", post_to(target))
+            assert states(await settled(remote)) == [("data", 1, "delivered", "-")]
+        async with running(homes[0]) as (home,):
+            known = await home.services.store.read(lambda view: view.server_keys.all())
+            [record] = [each for each in known if str(address) in each.way]
+            names = (str(address), str(address).upper(), address.host, record.way)
+            keys = {data_key(name.encode()) for name in names}
+            keys |= {data_key(record.pin), BlockKey(record.pin[:20]), BlockKey(record.pin[-20:])}
+            async with await connect(home) as stranger, await log_in(home, owner) as user:
+                for key in keys:
+                    assert await stranger.fetch(GetServer(key)) is None
+                    assert await user.fetch(GetServer(key)) is None
 
     play(scenario)
 

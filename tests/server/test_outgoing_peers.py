@@ -3,15 +3,16 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.net.small_server import ScriptedServer, SmallServer
 from tests.net.small_server import serving as serving_small
-from tests.server.inside import address_of
+from tests.server.inside import TurnedClock, address_of
 from tests.server.mailing import (
     log_in,
     make_servers,
@@ -24,14 +25,15 @@ from tests.server.mailing import (
     settled,
     until,
 )
-from tests.server.users import message
+from tests.server.users import data_lines, message, now
 
 from sealmail_net.link import PeerLink
 from sealmail_net.tls import server_context
+from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.bodies import BODY_ENDS
-from sealmail_protocol.commands import Capabilities, StoreServer
+from sealmail_protocol.commands import Capabilities, StoreProxy, StoreServer
 from sealmail_protocol.conversation import ServerEvent
-from sealmail_protocol.keys import BlockKey, KeyId, data_key
+from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Banner, QueueRow, QueueState, Word
 
 
@@ -50,13 +52,28 @@ def tls(home_directory: Path) -> ssl.SSLContext:
 
 @dataclass(slots=True)
 class MoodyServer(SmallServer):
-    """Answers FAILED to some blocks, and hangs up at others."""
+    """Answers FAILED to some blocks, and hangs up at others.
+
+    ``gate`` keeps blocks waiting for their answer until it is set; ``peak`` is how many
+    connections were open at the same time.
+    """
 
     fails: set[BlockKey] = field(default_factory=set)
     breaks: set[BlockKey] = field(default_factory=set)
     most: int = 1000
     open: int = 0
+    peak: int = 0
     turned_away: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Keep nobody waiting unless a test wants it."""
+        self.gate.set()
+
+    @property
+    def stored(self) -> list[BlockKey]:
+        """Return what a STORE named, in the order in which the commands came."""
+        return [event.key for event in self.events if isinstance(event, StoreServer)]
 
     async def session(self, link: PeerLink) -> None:
         """Serve so many connections at a time, and greet others with BUSY."""
@@ -66,12 +83,15 @@ class MoodyServer(SmallServer):
             await link.drain()
             return
         self.open += 1
+        self.peak = max(self.peak, self.open)
         try:
             await SmallServer.session(self, link)
         finally:
             self.open -= 1
 
     async def _answer(self, link: PeerLink, event: ServerEvent) -> None:
+        if isinstance(event, StoreServer):
+            await self.gate.wait()
         match event:
             case StoreServer(key=key) if key in self.breaks:
                 await link.hang_up()
@@ -154,6 +174,7 @@ def test_a_target_with_one_place_is_not_down_because_a_second_worker_is_turned_a
 ) -> None:
     """The connection that stands goes on until everything is delivered."""
     narrow = MoodyServer(tls, most=1)
+    narrow.gate.clear()
 
     async def scenario() -> None:
         async with (
@@ -163,10 +184,103 @@ def test_a_target_with_one_place_is_not_down_because_a_second_worker_is_turned_a
         ):
             for number in range(40):
                 await send_data(remote, b"narrow %d" % number * 900, post_to(address))
+            await until(lambda: asyncio.sleep(0, narrow.turned_away > 0))
+            narrow.gate.set()
             rows = await settled(remote, 40)
             assert {row.state for row in rows} == {QueueState.DELIVERED}
             assert home.office.postman.routes.down() == ()
         assert len(narrow.blocks) == 40
+        assert narrow.peak == 1
+
+    play(scenario)
+
+
+def test_several_blocks_of_a_user_are_in_flight_to_one_target(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """Up to four connections carry them, each one block at a time."""
+    busy = MoodyServer(tls)
+    busy.gate.clear()
+
+    async def scenario() -> None:
+        async with (
+            serving_small(busy) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(60)) as remote,
+        ):
+            for number in range(20):
+                await send_data(remote, b"in flight %d" % number, post_to(address))
+            await until(lambda: asyncio.sleep(0, len(busy.stored) == 4))
+            busy.gate.set()
+            rows = await settled(remote, 20)
+            assert {row.state for row in rows} == {QueueState.DELIVERED}
+        assert busy.peak == 4
+        assert len(busy.stored) == len(busy.blocks) == 20
+
+    play(scenario)
+
+
+def test_data_goes_before_the_mail_that_names_it_whatever_was_handed_in_first(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """All is due at the same moment, and the mail is not sent while one of its blocks is."""
+    target, clock = MoodyServer(tls), TurnedClock(now())
+    blocks = [b"named %d" % number for number in range(3)]
+    target.gate.clear()
+
+    async def scenario() -> None:
+        async with (
+            serving_small(target) as (address, _),
+            running(home_directory, clock=clock) as (home,),
+            await log_in(home, user(61)) as remote,
+        ):
+            after, line = clock.moment + timedelta(hours=1), post_to(address)
+            for data in blocks:
+                mail = message(user(62), data=data)
+                assert await send_mail(remote, mail, line, after=after) is Word.DONE
+            for data in blocks:
+                key, lines = data_lines(data, clock.moment)
+                command = StoreProxy(key, after)
+                word = await remote.post_data(command, (line, *lines), len(data), (data,))
+                assert word is Word.DONE
+            clock.turn(hours=1)
+            await until(lambda: asyncio.sleep(0, len(target.stored) == 3))
+            target.gate.set()
+            rows = await settled(remote, 6)
+            assert {row.state for row in rows} == {QueueState.DELIVERED}
+        data_keys = [data_key(data) for data in blocks]
+        assert sorted(target.stored[:3], key=str) == sorted(data_keys, key=str)
+        assert set(target.stored[3:]) == {mailbox_key("0", user(62))}
+
+    play(scenario)
+
+
+def test_a_block_for_two_targets_with_a_common_server_is_sent_there_once_even_at_once(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """Who finds it on its way leaves it alone, and takes what comes of it for its own target."""
+    common, data = MoodyServer(tls), b"large" * 200_000
+    common.gate.clear()
+
+    async def scenario() -> None:
+        dead = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        nobody = ServerAddress("127.0.0.1", dead.sockets[0].getsockname()[1])
+        dead.close()
+        await dead.wait_closed()
+        async with (
+            serving_small(common) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(63)) as remote,
+        ):
+            await send_data(remote, data, post_to(address), post_to(nobody, address))
+            await until(lambda: asyncio.sleep(0, common.open == 2))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await until(lambda: asyncio.sleep(0, len(common.stored) > 1))
+            common.gate.set()
+            rows = await settled(remote, 2)
+            assert {row.state for row in rows} == {QueueState.DELIVERED}
+        assert common.stored == [data_key(data)]
 
     play(scenario)
 

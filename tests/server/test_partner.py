@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 from tests.server.inside import TurnedClock, address_of, connect, make_server, serving
+from tests.server.mailing import (
+    SENDER,
+    holds,
+    log_in,
+    post_to,
+    send_data,
+    settled,
+    states,
+)
 from tests.server.original_partner import AUTH_KEY, OriginalPartner
 from tests.server.pairs import store_data, store_text
-from tests.server.users import User, data_lines, now
+from tests.server.users import User, data_lines, message, now
 
 from sealmail_protocol.block_codec import parse_data_header
+from sealmail_protocol.bundles import join_bundle
 from sealmail_protocol.canonical import data_digest
 from sealmail_protocol.commands import (
     PartnerAccount,
@@ -21,9 +31,10 @@ from sealmail_protocol.commands import (
     PartnerPair,
     Replicate,
     RepLogin,
+    StoreServer,
 )
 from sealmail_protocol.invitations import PairingCode
-from sealmail_protocol.keys import BlockKey, KeyId, data_key
+from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Word
 from sealmail_server.account_desk import AccountDesk
 from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config, set_settings
@@ -34,6 +45,8 @@ from sealmail_store import QueueKind
 
 PATIENCE = 30.0
 SOMEBODY = KeyId(b"\x5e" * 20)
+# Entries of a bundle that takes three units of work.
+BUNDLE = 192
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +79,15 @@ async def paired_with(
     directories: tuple[Path, Path],
     place: Path,
     clock: TurnedClock | None = None,
+    pin: str = "",
     **settings: Any,
 ) -> AsyncIterator[Server]:
-    """Run a server whose partner is an original."""
+    """Run a server whose partner is an original, by its own pin or another one."""
     async with partner.serving() as address:
         settings |= {
             "partner": str(address),
             "partner_auth_key": AUTH_KEY,
-            "partner_pin": pin_of(directories[1] / CERTIFICATE_NAME).hex(),
+            "partner_pin": pin or pin_of(directories[1] / CERTIFICATE_NAME).hex(),
         }
         directory = await asyncio.to_thread(fresh, directories[0], place)
         async with serving(directory, clock or TurnedClock(now()), **settings) as server:
@@ -227,6 +241,97 @@ def test_both_waits_for_the_partner_but_not_for_long(
     run(scenario)
 
 
+def test_both_waits_once_for_a_whole_bundle(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """However many units of work it takes to store, and though the partner answers all along."""
+    partner.seconds = 0.06
+    moment = now()
+    mails = [message(SOMEBODY, date=moment, data=b"mail %d" % number) for number in range(BUNDLE)]
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", replication="both") as server:
+            await until(lambda: connected(server))
+            await server.services.desk.add(SOMEBODY.hex, "A" * 20)
+            async with await connect(server) as remote:
+                began = asyncio.get_running_loop().time()
+                command = StoreServer(mailbox_key("0", SOMEBODY))
+                assert await remote.post(command, join_bundle(mails)) is Word.DONE
+                waited = asyncio.get_running_loop().time() - began
+            # Nearly four seconds for each unit would be twelve in turn.
+            assert 4 < waited < 9
+            assert await holds(server, "message-announcement", command.key) == BUNDLE
+
+    run(scenario)
+
+
+def test_both_does_not_wait_for_a_partner_that_declines(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """FAILED is an answer: DONE at once, and the verdict says that the partner has it not."""
+    key, lines = data_lines(b"declined", now())
+    header = parse_data_header(lines)
+    partner.refuses = {key}
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", replication="both") as server:
+            await until(lambda: connected(server))
+            async with await connect(server) as remote:
+                began = asyncio.get_running_loop().time()
+                assert await remote.store_data(key, header, [b"declined"]) is Word.DONE
+                assert asyncio.get_running_loop().time() - began < 4
+                verdict = await remote.verdict(data_digest(header, key))
+                assert verdict == Accepted(degraded=True)
+                # That is a matter of the block, and not of the partner.
+                assert not (await status(server))["degraded"]
+                partner.refuses.clear()
+                await remote.store_data(key, header, [b"declined"])
+                await until(lambda: told_all(server))
+                assert await remote.verdict(data_digest(header, key)) == Accepted()
+
+    run(scenario)
+
+
+def test_a_partner_that_shows_another_key_is_not_logged_in_to(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """It gets neither the auth key nor any mail; the operator is told why."""
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", pin="77" * 32) as server:
+            async with await connect(server) as remote:
+                await store_data(remote, b"not for a stranger")
+            await until(lambda: says(server, "another key"))
+            assert not await connected(server)
+            assert (await status(server))["queued"]["replicate"] == 1
+        assert partner.logins == partner.told == partner.others == []
+
+    run(scenario)
+
+
+def test_a_block_for_the_partners_address_is_admitted_here_and_replicated(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """It has the same users: there is no delivery to it, also where its host is forbidden."""
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s") as server:
+            await until(lambda: connected(server))
+            found = await status(server)
+            async with await log_in(server) as remote:
+                data = b"for the partner"
+                assert await send_data(remote, data, post_to(found["partner"])) is Word.DONE
+                assert states(await settled(remote)) == [("data", 1, "delivered", "-")]
+            assert await holds(server, "data", data_key(data)) == 1
+            await until(lambda: told_all(server))
+        assert [line for line in partner.told if "REPLICATE" in line] == [
+            f"REPLICATE {data_key(data)} {SENDER}"
+        ]
+        assert partner.others == []
+
+    run(scenario)
+
+
 def test_the_secret_of_a_pairing_code_serves_once_and_for_an_hour(
     directories: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -344,6 +449,11 @@ async def told_all(server: Server) -> bool:
     """Tell whether nothing waits for the partner."""
     found = await status(server)
     return bool(found["connected"]) and not sum(found["queued"].values())
+
+
+async def says(server: Server, reason: str) -> bool:
+    """Tell whether the operator is told this of a partner that is away."""
+    return reason in ((await status(server))["reason"] or "")
 
 
 async def includes(partner: OriginalPartner, wanted: set[str]) -> bool:

@@ -90,7 +90,7 @@ def test_every_command_runs_on_a_cluster_with_py_files_alone(asked: Asked, tmp_p
     archive = pack(tmp_path)
     with standalone_cluster(tmp_path, bare_python(tmp_path)) as cluster:
         done = cluster.submit(("--py-files", str(archive), str(PROGRAM)), *asked.arguments)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout
     asked.assert_all_was_found(signatures=False)
     assert "signatures were left out" in done.stdout + done.stderr
 
@@ -113,9 +113,9 @@ def test_every_command_runs_on_a_cluster_with_a_packed_environment(
         done = cluster.submit((*packed, str(PROGRAM)), *asked.arguments)
         store = str(asked.made.directory)
         single = cluster.submit((*packed, str(tmp_path / "sealmail-audit.py")), "store", store)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout
     asked.assert_all_was_found(signatures=True)
-    assert single.returncode == 1, single.stderr
+    assert single.returncode == 1, single.stdout
 
 
 def test_every_command_runs_through_spark_connect(asked: Asked, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Exports: the same audits, and only what is new the second time."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -12,8 +13,9 @@ from sealmail_spark.audits import JOBS, Audit, Background
 from sealmail_spark.exporting import export
 from sealmail_spark.generator.making import make_store
 from sealmail_spark.generator.town import Town
-from sealmail_spark.generator.writing import remove_entries, write_store
+from sealmail_spark.generator.writing import write_store
 from sealmail_spark.reading import Tables, Wish
+from sealmail_store import BlockStore, StoredEntry
 
 EVERYTHING = Wish(signatures=1.0)
 
@@ -55,6 +57,18 @@ def test_an_export_is_brought_up_to_date(spark: SparkSession, tmp_path: Path) ->
     assert export(spark, stores, target) == 2
     assert export(spark, stores, target) == 0
     # The last row goes, and another takes its number.
-    remove_entries(made.directory, late[1:2])
+    remove(made.directory, late[1])
     write_store(made.directory, late[2:], NOW)
     assert export(spark, stores, target) == 1
+
+
+def remove(directory: Path, entry: StoredEntry) -> None:
+    """Remove an entry from a store, as a server does."""
+
+    async def write() -> None:
+        async with BlockStore.open(directory) as store:
+            await store.write(
+                lambda view: view.remove_entry(entry.type, entry.key, entry.identity)
+            )
+
+    asyncio.run(write())

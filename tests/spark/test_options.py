@@ -12,12 +12,13 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.conftest import BRISK, NOW
+from tests.spark.test_export import remove
 from tests.spark.test_program import run
 
 from sealmail_protocol.dates import format_date
 from sealmail_spark.generator.making import Made
 from sealmail_spark.generator.town import Town
-from sealmail_spark.generator.writing import remove_entries, write_store
+from sealmail_spark.generator.writing import write_store
 
 SECONDS = 240
 RATE = 40_000_000
@@ -114,7 +115,7 @@ def test_a_key_that_changed_between_two_runs_is_told(
     write_store(store, [claim, *keys], NOW)
     history = ("--history", tmp_path / "history")
     assert summary("keys", store, *history) == {}
-    remove_entries(store, [claim])
+    remove(store, claim)
     again = town.workshop.claim(second, town.moment(), address="moving@example.net")
     write_store(store, [again], NOW)
     assert summary("keys", store) == {}

@@ -43,6 +43,7 @@ def test_the_exit_code_says_whether_too_much_is_wrong(
     done = run("store", seeded, "--out", tmp_path / "out", "--signatures", 0)
     assert done.exit_code == 1
     assert "wrong-key" in done.stdout
+    assert re.search(r"note: \d+ signatures were left out", done.stderr)
     assert run("store", seeded, "--fail-on", "fault:100", "--json").exit_code == 0
     lines = (tmp_path / "out" / "findings.jsonl").read_text().splitlines()
     written = [json.loads(line) for line in lines]
@@ -124,6 +125,9 @@ def test_the_report_is_one_page_with_plots_and_drift(
     assert read.tags.count("svg") >= 8
     for told in ("Levels of stamps", "Ages", "Sizes", "Drift", "Recommended SenderProofOfWork"):
         assert told in html
+    assert re.search(r"Signatures: \d+ left out\.", html)
+    assert re.search(r"\d+ keys were not read", html)
+    assert re.search(r"note: \d+ keys were not read", done.stderr)
     assert "Rates by the ledger: delivery: 80.0%; acknowledgment: 25.0%" in html
     assert f"{_blocks(store):,} blocks in 1 stores<br>seeded</p>" in html
     assert "Mail a day" in html

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from tests.spark.conftest import NOW
 
-from sealmail_protocol.merges import Standing
+from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.merges import Standing, displaces
 from sealmail_spark.jobs.replicas import COLUMNS, replica_figures, replica_findings
 from sealmail_spark.schemas import BLOCKS
 
@@ -54,7 +55,7 @@ def test_who_is_behind_follows_the_merge(
     spark: SparkSession, kind: str, stays: Standing, goes: Standing
 ) -> None:
     """The store whose version a merge would displace is told, whichever of the two it is."""
-    assert (stays.outbids(goes) if kind == MAIL else stays.beats(goes)) is True
+    assert displaces(BlockType(kind), stays, goes)
     for first, second, behind in ((stays, goes, "b"), (goes, stays, "a")):
         blocks = frame(spark, entry("a", kind, first), entry("b", kind, second))
         rows = replica_findings(blocks, MOMENTS).collect()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sealmail_protocol.keys import BlockKey, data_key
-from sealmail_store import BlockData, BlockStore, StoredEntry
+from sealmail_store import BlockData, BlockStore, ReadView, StoredEntry
 
 T = TypeVar("T")
 
@@ -25,6 +25,13 @@ def in_store(directory: Path, scenario: Callable[[BlockStore], Awaitable[T]]) ->
             return await scenario(store)
 
     return asyncio.run(play())
+
+
+def all_entries(view: ReadView, type: str) -> list[StoredEntry]:
+    """Return the entries of ``type`` by key."""
+    first, last = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
+    names = view.names_between(type, first, last, limit=100_000)
+    return [entry for name in names if (entry := view.numbered(name.number))]
 
 
 def some_key(number: int) -> BlockKey:

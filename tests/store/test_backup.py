@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.store.samples import (
+    all_entries,
     announcement,
     beside,
     content,
@@ -18,7 +19,7 @@ from tests.store.samples import (
     stored_bytes,
 )
 
-from sealmail_protocol.keys import BlockKey, data_key
+from sealmail_protocol.keys import data_key
 from sealmail_store import (
     BadBackup,
     BlockStore,
@@ -78,8 +79,7 @@ def test_a_backup_under_load_restores_to_all_that_was_answered_before_it(tmp_pat
                 assert await beside(store, mail) == (mail,)
             elif number % 30:
                 assert await stored_bytes(store, content(number)) == content(number)
-        first, last = BlockKey(bytes(20)), BlockKey(b"\xff" * 20)
-        for entry in await store.read(lambda v: list(v.entries_between("data", first, last))):
+        for entry in await store.read(lambda view: all_entries(view, "data")):
             assert entry.data is not None
             with entry.data.open() as reader:
                 assert data_key(reader.read()) == entry.key

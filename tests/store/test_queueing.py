@@ -273,3 +273,34 @@ def test_a_block_that_is_stored_and_held_has_one_file(tmp_path: Path) -> None:
 
     in_store(tmp_path / "store", scenario)
     assert restore_backup(tmp_path / "backup", tmp_path / "again") == 1
+
+
+def test_copies_that_wait_are_taken_over_and_counted_so(tmp_path: Path) -> None:
+    """What was settled stays a copy; a second time there is nothing left to take."""
+
+    async def scenario(store: BlockStore) -> None:
+        def work(view: WriteView) -> list[int]:
+            number = view.hold(held(announcement(1)))
+            numbers = [
+                view.queue.put(row_for(announcement(1), number, QueueKind.MIRRORED))
+                for _ in range(3)
+            ]
+            view.queue.settle(numbers[2], QueueState.DELIVERED, "-", NOON)
+            assert (view.queue.take_over(), view.queue.take_over()) == (2, 0)
+            return numbers
+
+        first, second, settled = await store.write(work)
+        rows = await store.read(
+            lambda view: [view.queue.row(each) for each in (first, second, settled)]
+        )
+        kinds = [row.kind for row in rows if row is not None]
+        assert kinds == [QueueKind.PROXY, QueueKind.PROXY, QueueKind.MIRRORED]
+        waiting = await store.read(
+            lambda view: [
+                view.space(queue_space(kind)).entries
+                for kind in (QueueKind.PROXY, QueueKind.MIRRORED)
+            ]
+        )
+        assert waiting == [2, 0]
+
+    in_store(tmp_path / "store", scenario)

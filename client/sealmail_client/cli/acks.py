@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from sealmail_client.acknowledgments import look_for_acknowledgments
+from sealmail_client.acknowledgments import look_at_old_server, look_for_acknowledgments
 from sealmail_client.cli.outbox import message_rows, tell_messages
 from sealmail_client.cli.program import desk_of, json_option, show, tell_doubts
 from sealmail_client.desk import Desk
@@ -17,7 +17,7 @@ from sealmail_client.sending import Sender
 @json_option
 @click.pass_context
 def acks(context: click.Context, as_json: bool) -> None:
-    """Ask the home server which messages were received, and show all that were sent."""
+    """Ask your servers which messages were received, and show all that were sent."""
     with desk_of(context) as desk:
         asyncio.run(_ask(desk))
         messages = desk.outbox.all()
@@ -30,3 +30,4 @@ async def _ask(desk: Desk) -> None:
         return await follow_queue(desk, peer, Sender(desk))
 
     tell_doubts(await desk.servers.at_home(errand))
+    tell_doubts(await look_at_old_server(desk))

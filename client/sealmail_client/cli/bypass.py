@@ -4,7 +4,6 @@ import asyncio
 
 import click
 
-from sealmail_client.blocklist import Blocklist
 from sealmail_client.bypass_book import BypassEntry
 from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.values import WHO
@@ -12,6 +11,7 @@ from sealmail_client.desk import Desk
 from sealmail_client.errors import ClientError
 from sealmail_client.folders import SignatureState
 from sealmail_client.headers import address_in
+from sealmail_client.key_changes import marks_of, standing_of
 from sealmail_client.presence import stay_findable
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
@@ -91,7 +91,7 @@ def unblock(context: click.Context, who: str | KeyId) -> None:
         for key_id in freed:
             click.echo(f"{_named(desk, key_id)} is not blocked any more")
         if not freed:
-            click.echo(f"{who} was not blocked{_others(desk.blocklist)}")
+            click.echo(f"{who} was not blocked{_others(desk)}")
 
 
 def _keys(desk: Desk, who: str | KeyId) -> tuple[KeyId, ...]:
@@ -116,19 +116,23 @@ def _keys(desk: Desk, who: str | KeyId) -> tuple[KeyId, ...]:
 
 def _named(desk: Desk, key_id: KeyId) -> str:
     announcement = desk.correspondents.newest(key_id)
-    return readable(f"{announcement.user_id} {key_id}" if announcement else str(key_id))
+    who = f"{announcement.user_id} {key_id}" if announcement else str(key_id)
+    return readable(f"{who} ({standing_of(desk.correspondents.addresses_of(key_id))})")
 
 
-def _others(blocklist: Blocklist) -> str:
-    blocked = ", ".join(key_id.hex for key_id in blocklist.all())
+def _others(desk: Desk) -> str:
+    blocked = ", ".join(_named(desk, key_id) for key_id in desk.blocklist.all())
     return f"; blocked are: {blocked}" if blocked else ""
 
 
 def _row(desk: Desk, entry: BypassEntry) -> dict[str, object]:
     announcement = desk.correspondents.newest(entry.key_id)
+    known = desk.correspondents.addresses_of(entry.key_id)
     return {
         "key_id": entry.key_id.hex,
         "user_id": announcement.user_id if announcement else "",
+        "standing": standing_of(known),
+        "marks": marks_of(known),
         "direction": "given" if entry.given else "received",
         "created": format_date(entry.created),
         "expires": format_date(entry.expires) if entry.expires else None,
@@ -139,9 +143,11 @@ def _row(desk: Desk, entry: BypassEntry) -> dict[str, object]:
 
 def _tell(rows: list[dict[str, object]]) -> None:
     if not rows:
-        click.echo("no secrets yet: every mail brings one")
+        click.echo(
+            "no secrets yet: mail to and from somebody whose program knows of them brings one"
+        )
     for row in rows:
         state = "" if row["usable"] else "  void"
         blocked = "  blocked" if row["blocked"] else ""
-        who = readable(f"{row['user_id']} {row['key_id']}".strip())
+        who = readable(f"{row['user_id']} {row['key_id']} ({row['standing']})".strip())
         click.echo(f"{row['direction']:>8}  {row['created']}  {who}{state}{blocked}")

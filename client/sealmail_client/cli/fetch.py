@@ -5,14 +5,14 @@ import json
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import click
 
-from sealmail_client.acknowledgments import look_for_acknowledgments
-from sealmail_client.cli.mail import mail_row, mail_table
+from sealmail_client.acknowledgments import look_at_old_server, look_for_acknowledgments
+from sealmail_client.cli.mail import mail_row, tell_mails
 from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.desk import Desk
@@ -21,10 +21,11 @@ from sealmail_client.following import follow_queue
 from sealmail_client.inbox import ArrivingMessage, Step
 from sealmail_client.passphrases import ask_passphrase
 from sealmail_client.posting import Peer
-from sealmail_client.presence import stay_findable
+from sealmail_client.presence import stay_findable_at, stay_findable_beside
 from sealmail_client.profile import ProfileInUse
 from sealmail_client.receiving import Arrivals, Receiver
 from sealmail_client.sending import Sender
+from sealmail_client.servers import LoginRefused
 from sealmail_client.watching import SHORTEST_REST, rest
 from sealmail_net.errors import NetworkError
 from sealmail_verify import Undecided
@@ -90,11 +91,11 @@ class _Order:
         filed = tuple(desk.folders.one(number) for number in arrivals.filed)
         rows = _rows(arrivals, filed)
         if not quiet:
-            show(rows, self.as_json, lambda: _tell(arrivals, mail_table(filed)))
+            show(rows, self.as_json, lambda: _tell(arrivals, filed))
         elif filed and self.as_json:
             click.echo(json.dumps(rows))
         elif filed:
-            click.echo(mail_table(filed))
+            tell_mails(filed, "")
         tell_doubts(arrivals.doubts)
 
 
@@ -137,7 +138,7 @@ async def _fetch(desk: Desk, everything: bool, numbers: tuple[int, ...]) -> Arri
     receiver, sender = Receiver(desk), Sender(desk)
 
     async def errand(peer: Peer) -> Arrivals:
-        doubts = await stay_findable(desk, peer)
+        doubts = await stay_findable_at(desk, peer)
         arrivals = await receiver.visit(peer, everything=everything, wanted=numbers)
         await look_for_acknowledgments(desk, peer)
         returned = await follow_queue(desk, peer, sender)
@@ -145,12 +146,20 @@ async def _fetch(desk: Desk, everything: bool, numbers: tuple[int, ...]) -> Arri
 
     try:
         arrivals = await desk.servers.at_home(errand)
-    except NetworkError:
-        # Others' servers may be up when the own one is not.
-        await sender.work()
+    except (NetworkError, LoginRefused):
+        # Other servers may be up when the home server is not.
+        tell_doubts(await _work_beside(desk, sender))
         raise
+    doubts = await _work_beside(desk, sender)
+    return replace(arrivals, doubts=arrivals.doubts + doubts)
+
+
+async def _work_beside(desk: Desk, sender: Sender) -> tuple[str, ...]:
+    """Do what needs other servers than the home server; return why one did not serve."""
+    doubts = await stay_findable_beside(desk)
+    doubts += await look_at_old_server(desk)
     await sender.work()
-    return arrivals
+    return doubts
 
 
 def _rows(arrivals: Arrivals, filed: tuple[FiledMail, ...]) -> dict[str, object]:
@@ -173,8 +182,8 @@ def _waiting_row(message: ArrivingMessage) -> dict[str, object]:
     }
 
 
-def _tell(arrivals: Arrivals, table: str) -> None:
-    click.echo(table if arrivals.filed else "no new mail")
+def _tell(arrivals: Arrivals, filed: Sequence[FiledMail]) -> None:
+    tell_mails(filed, "no new mail")
     for message in arrivals.waiting:
         click.echo(f"waiting: {_described(message)}")
     for message in arrivals.refused:

@@ -16,7 +16,6 @@ from sealmail_client.keyring import Algorithm
 from sealmail_client.passphrases import ask_new_passphrase, ask_passphrase
 from sealmail_client.profile import ProfileExists
 from sealmail_client.settings import Locked
-from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.invitations import Invitation
 
 algorithm_option = click.option(
@@ -100,4 +99,4 @@ def is_published(member: Member) -> bool:
     """Return whether the home server has ever taken this identity's address."""
     with open_desk(member.home, alone=False) as desk:
         own = desk.own_blocks
-        return own.revoked or own.posted(BlockType.ADDRESS_CLAIM) is not None
+        return own.revoked or own.published

@@ -7,16 +7,24 @@ import click
 
 from sealmail_client.addressing import Addressing, KeyNotFound
 from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.tables import Column, tell_table
 from sealmail_client.cli.values import ADDRESS, KEY_ID, SERVER, WHO
 from sealmail_client.cli.verify import verify
 from sealmail_client.correspondents import Correspondents, KnownKey
 from sealmail_client.fingerprint_words import hex_groups
-from sealmail_client.key_changes import NOT_KNOWN, KeyUndecided
+from sealmail_client.key_changes import KeyUndecided, marks_of, standing_of
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.presence import publish_everywhere
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
+
+_COLUMNS = (
+    Column("Address", whole=True),
+    Column("Key", whole=True),
+    Column("Standing"),
+    Column("Last seen", whole=True),
+)
 
 
 @click.group(cls=Commands)
@@ -111,7 +119,8 @@ def trust(context: click.Context, address: str, key_id: KeyId) -> None:
                 f"{key_id} was never seen to claim {address}: `sealmail key find` it first"
             )
         desk.correspondents.trust(address, key_id, desk.clock())
-        click.echo(f"{address} is {key_id} from now on")
+        trusted = [one for one in desk.correspondents.known(address) if one.key_id == key_id]
+        click.echo(f"{address} is {key_id} from now on ({standing_of(trusted)})")
 
 
 @key.command()
@@ -156,14 +165,10 @@ def _found_row(found: FoundKey, who: str | KeyId, book: Correspondents) -> dict[
         "transport": str(announcement.transport),
         "price": str(announcement.price),
         "date": format_date(announcement.date),
-        "standing": known[0].standing if known else NOT_KNOWN,
-        "marks": _marks(known[0]) if known else [],
+        "standing": standing_of(known),
+        "marks": marks_of(known),
         "revoked": found.revoked,
     }
-
-
-def _marks(known: KnownKey) -> list[str]:
-    return [str(mark) for mark in known.marks]
 
 
 def _known_row(known: KnownKey) -> dict[str, object]:
@@ -178,7 +183,7 @@ def _known_row(known: KnownKey) -> dict[str, object]:
         "first_seen": format_date(known.first_seen),
         "last_seen": format_date(known.last_seen),
         "seen_at": known.seen_at,
-        "marks": _marks(known),
+        "marks": marks_of([known]),
         "domain_verified": None if verified is None else format_date(verified),
     }
 
@@ -190,12 +195,15 @@ def _tell_found(rows: Sequence[dict[str, object]]) -> None:
 
 
 def _tell_list(known: Sequence[KnownKey]) -> None:
-    if not known:
-        click.echo("nobody found")
+    rows = [
+        (one.address, str(one.key_id), one.standing, format_date(one.last_seen)) for one in known
+    ]
     width = max((len(one.address) for one in known), default=0)
-    for one in known:
-        seen = format_date(one.last_seen)
-        click.echo(f"{one.address:<{width}}  {one.key_id}  {one.standing}, last seen {seen}")
+    lines = [
+        f"{address:<{width}}  {key_id}  {standing}, last seen {seen}"
+        for address, key_id, standing, seen in rows
+    ]
+    tell_table(_COLUMNS, rows, "\n".join(lines) or "nobody found")
 
 
 def _tell_known(known: Sequence[KnownKey], book: Correspondents) -> None:

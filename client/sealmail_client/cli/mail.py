@@ -8,11 +8,13 @@ import click
 
 from sealmail_client.answering import shown_text
 from sealmail_client.cli.program import desk_of, json_option, readable, show
+from sealmail_client.cli.tables import Column, tell_table
+from sealmail_client.correspondents import Correspondents
 from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.folders import FiledMail, Folder, Folders, SignatureState
 from sealmail_client.headers import Place
 from sealmail_client.html_text import harmless_page
-from sealmail_client.key_changes import NOT_KNOWN
+from sealmail_client.key_changes import KnownKey, marks_of, standing_of
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.safe_files import create_private
 from sealmail_protocol.dates import format_date
@@ -22,6 +24,16 @@ _SIGNATURE_TEXTS = {
     SignatureState.INVALID: "NOT VALID",
     SignatureState.UNKNOWN_KEY: "NOT CHECKED: the sender's key is not known",
 }
+
+
+_COLUMNS = (
+    Column("No.", whole=True),
+    Column("", whole=True),
+    Column("Date", whole=True),
+    Column("People"),
+    Column("Subject"),
+    Column("Doubt"),
+)
 
 
 class NoHtml(ClientError):
@@ -47,7 +59,7 @@ def list_mail(context: click.Context, folder: str, as_json: bool) -> None:
         show(
             [mail_row(mail) for mail in mails],
             as_json,
-            lambda: click.echo(mail_table(mails) or f"nothing in {folder}"),
+            lambda: tell_mails(mails, f"nothing in {folder}"),
         )
 
 
@@ -74,22 +86,26 @@ def read(context: click.Context, number: int, html_target: str | None, as_json: 
             _write_html(number, letter, html_target)
             desk.folders.mark_read(number)
             return
-        known = desk.correspondents.entry(mail.envelope.sender, mail.envelope.sender_key)
-        standing = NOT_KNOWN if known is None else known.standing
+        known = _sender(desk.correspondents, mail)
         original = _original(desk.folders, mail)
         content = {
             **mail_row(mail),
-            "sender_standing": standing,
-            "sender_marks": [] if known is None else [str(mark) for mark in known.marks],
+            "sender_standing": standing_of(known),
+            "sender_marks": marks_of(known),
             "to": _people(letter, Place.TO),
             "cc": _people(letter, Place.CC),
             "reply_thread_id": letter.header.reply_thread_id,
             "text": shown_text(letter),
             "html": letter.html is not None,
-            "forwarded": None if original is None else mail_row(original),
+            "forwarded": None
+            if original is None
+            else {
+                **mail_row(original),
+                "sender_marks": marks_of(_sender(desk.correspondents, original)),
+            },
             "attachments": [{"name": one.name, "size": one.size} for one in letter.attachments],
         }
-        show(content, as_json, lambda: _tell(mail, letter, standing, original))
+        show(content, as_json, lambda: _tell(mail, letter, desk.correspondents, original))
         desk.folders.mark_read(number)
 
 
@@ -127,31 +143,42 @@ def mail_row(mail: FiledMail) -> dict[str, object]:
     }
 
 
-def mail_table(mails: Sequence[FiledMail]) -> str:
-    """Return a line for each mail, for people."""
-    return "\n".join(map(_line, mails))
+def tell_mails(mails: Sequence[FiledMail], nothing: str) -> None:
+    """List mail for people; ``nothing`` is said if there is none."""
+    rows = [_cells(mail) for mail in mails]
+    lines = "\n".join(map(_line, rows))
+    tell_table(_COLUMNS, rows, lines or nothing)
 
 
-def _line(mail: FiledMail) -> str:
+def _cells(mail: FiledMail) -> tuple[str, ...]:
     envelope = mail.envelope
     people = envelope.sender
     if envelope.folder is Folder.SENT:
         people = ", ".join((*envelope.recipients, *envelope.hidden))
-    mark = "*" if mail.unread else " "
-    doubt = "  [doubtful: read its remark]" if envelope.remark else ""
+    doubt = "doubtful: read its remark" if envelope.remark else ""
     if envelope.signature is not SignatureState.VALID:
-        doubt = "  [signature not valid]"
-    date = envelope.date.strftime("%Y-%m-%d %H:%M")
-    subject = readable(envelope.subject) or "(no subject)"
-    return f"{mail.number:>4} {mark} {date}  {readable(people)}  {subject}{doubt}"
+        doubt = "signature not valid"
+    return (
+        str(mail.number),
+        "*" if mail.unread else " ",
+        envelope.date.strftime("%Y-%m-%d %H:%M"),
+        readable(people),
+        readable(envelope.subject) or "(no subject)",
+        doubt,
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    number, mark, date, people, subject, doubt = cells
+    return f"{number:>4} {mark} {date}  {people}  {subject}{f'  [{doubt}]' if doubt else ''}"
 
 
 def _tell(
-    mail: FiledMail, letter: OpenedLetter, standing: str, original: FiledMail | None
+    mail: FiledMail, letter: OpenedLetter, book: Correspondents, original: FiledMail | None
 ) -> None:
     envelope = mail.envelope
     for name, value in (
-        ("From", f"{readable(envelope.sender)} {envelope.sender_key} ({standing})"),
+        ("From", _named_sender(mail, book)),
         *(("To", readable(one)) for one in _people(letter, Place.TO)),
         *(("Cc", readable(one)) for one in _people(letter, Place.CC)),
         *(("Bcc", readable(one)) for one in envelope.hidden),
@@ -163,7 +190,7 @@ def _tell(
     for attachment in letter.attachments:
         click.echo(f"Attachment: {readable(attachment.name)} ({attachment.size} bytes)")
     if letter.header.forwarded_id is not None:
-        click.echo(f"Forwarded: {_told_original(original)}")
+        click.echo(f"Forwarded: {_told_original(original, book)}")
     if letter.html is not None:
         click.echo("Also as HTML: `sealmail read --html`")
     click.echo(f"\n{readable(shown_text(letter))}")
@@ -174,11 +201,22 @@ def _signature(mail: FiledMail) -> str:
     return f"{_SIGNATURE_TEXTS[mail.envelope.signature]}{remark}"
 
 
-def _told_original(original: FiledMail | None) -> str:
+def _sender(book: Correspondents, mail: FiledMail) -> list[KnownKey]:
+    """Return what is known of the sender's key as that of the sender."""
+    known = book.entry(mail.envelope.sender, mail.envelope.sender_key)
+    return [] if known is None else [known]
+
+
+def _named_sender(mail: FiledMail, book: Correspondents) -> str:
+    envelope = mail.envelope
+    standing = standing_of(_sender(book, mail))
+    return f"{readable(envelope.sender)} {envelope.sender_key} ({standing})"
+
+
+def _told_original(original: FiledMail | None, book: Correspondents) -> str:
     if original is None:
         return "an original that could not be opened"
-    envelope = original.envelope
-    sender = f"{readable(envelope.sender)} {envelope.sender_key}"
+    sender = _named_sender(original, book)
     return f"mail {original.number} of {sender}, signature {_signature(original)}"
 
 

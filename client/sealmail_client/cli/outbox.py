@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.tables import Column, tell_table
 from sealmail_client.desk import Desk
 from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.following import follow_queue, something_queued
@@ -20,6 +21,14 @@ from sealmail_client.sending import Sender
 from sealmail_client.servers import LoginRefused
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.dates import format_date
+
+_COLUMNS = (
+    Column("No.", whole=True),
+    Column("Subject"),
+    Column("Recipient", whole=True),
+    Column("State", whole=True),
+    Column("Reason"),
+)
 
 
 class NotSent(ClientError):
@@ -158,18 +167,20 @@ def message_row(copies: Sequence[OutgoingMessage]) -> dict[str, object]:
 
 def tell_messages(messages: Sequence[OutgoingMessage]) -> None:
     """Print messages for people."""
-    if not messages:
-        click.echo("nothing was sent yet")
+    lines, rows = [], []
     for copies in _mails(messages):
-        subject = readable(copies[0].draft.subject) or "(no subject)"
-        click.echo(f"{copies[0].number}  {subject}")
+        number, subject = copies[0].number, readable(copies[0].draft.subject) or "(no subject)"
+        lines.append(f"{number}  {subject}")
+        head = (str(number), subject)
         for copy in copies:
             for one in copy.recipients:
-                reason = f": {readable(one.reason)}" if one.reason else ""
+                recipient, reason = f"{_place(copy, one)}: {one.address}", readable(one.reason)
                 waits = one.next_try if one.stage in UNSENT else None
                 then = f" (not before {format_date(waits)})" if waits else ""
-                place = _place(copy, one)
-                click.echo(f"     {place}: {one.address}  {one.stage}{reason}{then}")
+                lines.append(f"     {recipient}  {one.stage}{reason and ': '}{reason}{then}")
+                rows.append((*head, recipient, str(one.stage), f"{reason}{then}".strip()))
+                head = ("", "")
+    tell_table(_COLUMNS, rows, "\n".join(lines) or "nothing was sent yet")
 
 
 def _mails(messages: Sequence[OutgoingMessage]) -> list[list[OutgoingMessage]]:

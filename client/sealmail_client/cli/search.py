@@ -2,7 +2,7 @@
 
 import click
 
-from sealmail_client.cli.mail import mail_row, mail_table
+from sealmail_client.cli.mail import mail_row, tell_mails
 from sealmail_client.cli.program import desk_of, json_option, show
 from sealmail_client.folders import Folder
 from sealmail_client.searching import search as search_mail
@@ -24,5 +24,5 @@ def search(context: click.Context, text: str, folder: str | None, as_json: bool)
         show(
             [mail_row(mail) for mail in found],
             as_json,
-            lambda: click.echo(mail_table(found) or "nothing found"),
+            lambda: tell_mails(found, "nothing found"),
         )

@@ -3,12 +3,15 @@
 import click
 
 from sealmail_client.cli.program import Commands, desk_of, json_option, show
+from sealmail_client.cli.tables import Column, tell_table
 from sealmail_client.cli.values import PIN, SERVER
 from sealmail_client.pin_book import KnownPin, PinBook
 from sealmail_net.pins import ways_to
 from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date
+
+_COLUMNS = (Column("Way", whole=True), Column("Key", whole=True), Column("Since", whole=True))
 
 
 @click.group(cls=Commands)
@@ -57,7 +60,12 @@ def _row(known: KnownPin) -> dict[str, object]:
 
 
 def _tell(known: tuple[KnownPin, ...]) -> None:
+    lines, rows = [], []
     for one in known:
-        click.echo(f"{one.way}  {one.pin.hex()}  since {format_date(one.first_seen)}")
+        since = format_date(one.first_seen)
+        lines.append(f"{one.way}  {one.pin.hex()}  since {since}")
+        rows.append((one.way, one.pin.hex(), since))
         if one.previous is not None:
-            click.echo(f"     before that {one.previous.hex()}")
+            lines.append(f"     before that {one.previous.hex()}")
+            rows.append(("", one.previous.hex(), "before that"))
+    tell_table(_COLUMNS, rows, "\n".join(lines))

@@ -17,6 +17,7 @@ from sealmail_client.fingerprint_words import (
     parse_words,
     word_rows,
 )
+from sealmail_client.key_changes import marks_of, standing_of
 from sealmail_protocol.keys import KeyId
 
 
@@ -51,22 +52,23 @@ def verify(
         raise click.UsageError("name whose key it is, and give --words or --fingerprint, not both")
     if told is None:
         with desk_of(context, alone=False) as desk:
-            rows = [_row(key_id) for key_id in _keys(desk, who)]
+            rows = [_row(key_id, known) for key_id, known in _keys(desk, who)]
             show(rows, as_json, lambda: _tell(rows))
         return
     assert who is not None  # noqa: S101 - refused above
     with desk_of(context) as desk:
         verified = _compare(desk, who, told)
-        rows = [{"address": one.address, **_row(one.key_id)} for one in verified]
+        rows = [{"address": one.address, **_row(one.key_id, [one])} for one in verified]
         show(rows, as_json, lambda: _tell_verified(verified))
 
 
-def _keys(desk: Desk, who: str | KeyId | None) -> list[KeyId]:
+def _keys(desk: Desk, who: str | KeyId | None) -> list[tuple[KeyId, Sequence[KnownKey] | None]]:
+    """Return the keys to print, each with what is known of it if it is not the own."""
     if who is None:
-        return [desk.settings.key_id]
+        return [(desk.settings.key_id, None)]
     if isinstance(who, KeyId):
-        return [who]
-    return [one.key_id for one in _candidates(desk.correspondents, who)]
+        return [(who, desk.correspondents.addresses_of(who))]
+    return [(one.key_id, [one]) for one in _candidates(desk.correspondents, who)]
 
 
 def _candidates(book: Correspondents, who: str | KeyId) -> Sequence[KnownKey]:
@@ -88,12 +90,14 @@ def _compare(desk: Desk, who: str | KeyId, told: KeyId) -> list[KnownKey]:
         )
     for one in matching:
         book.verify(one.address, told, desk.clock())
-    return matching
+    return [one for one in _candidates(book, who) if one.key_id == told]
 
 
-def _row(key_id: KeyId) -> dict[str, object]:
+def _row(key_id: KeyId, known: Sequence[KnownKey] | None) -> dict[str, object]:
     return {
         "key_id": key_id.hex,
+        "standing": "your own" if known is None else standing_of(known),
+        "marks": marks_of(known or ()),
         "words": list(fingerprint_words(key_id)),
         "code": code_text(key_id),
     }
@@ -102,11 +106,11 @@ def _row(key_id: KeyId) -> dict[str, object]:
 def _tell(rows: Sequence[dict[str, object]]) -> None:
     for row in rows:
         key_id = KeyId.from_hex(str(row["key_id"]))
-        click.echo(hex_groups(key_id))
+        click.echo(f"{hex_groups(key_id)}  {row['standing']}")
         click.echo("\n".join(f"  {words}" for words in word_rows(key_id)))
         click.echo(terminal_code(key_id))
 
 
 def _tell_verified(verified: Sequence[KnownKey]) -> None:
     for one in verified:
-        click.echo(f"{one.address} is {one.key_id}, verified with its owner")
+        click.echo(f"{one.address} is {one.key_id}, verified with its owner ({one.standing})")

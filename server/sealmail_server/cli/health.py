@@ -19,7 +19,7 @@ from sealmail_server.cli.common import (
     or_fail,
     print_json,
 )
-from sealmail_server.config import HIDDEN_CERTIFICATE_NAME, Config
+from sealmail_server.config import Config
 from sealmail_server.doctoring import (
     Finding,
     examine_directory,
@@ -28,10 +28,10 @@ from sealmail_server.doctoring import (
     examine_hidden,
     examine_port,
 )
+from sealmail_server.hidden import hidden_pin
 from sealmail_server.operator import dns_line
 from sealmail_server.service import utc_now
 from sealmail_server.setting_rules import BadConfig, Listen
-from sealmail_server.tls_identity import pin_of
 
 
 @click.command()
@@ -64,13 +64,8 @@ def status(data: Path, as_json: bool) -> None:
     click.echo(f"queue        {queued}")
     for server in found["servers_down"]:
         click.echo(f"down         {server}")
-    if dht := found["dht"]:
-        click.echo(f"dht          {dht['neighbours']} neighbours, seen at {dht['seen_at']}")
-        click.echo(f"dht          {dht['values']} values, {dht['bytes']} bytes")
-        click.echo(f"dht          {dht['not_spread']} keys that others do not keep yet")
-        for peer in dht["peers"]:
-            state = f"away: {peer['reason']}" if peer["reason"] else "well"
-            click.echo(f"dht          peer {peer['peer']} {state}, {peer['waiting']} waiting")
+    for line in _dht_lines(found["dht"]):
+        click.echo(f"dht          {line}")
     for kind, count in found["blocks"].items():
         click.echo(f"blocks       {count['entries']} {kind}, {count['bytes']} bytes")
 
@@ -132,6 +127,34 @@ def _clock_finding(found: dict[str, Any]) -> Finding:
     )
 
 
+def _dht_lines(dht: dict[str, Any] | None) -> list[str]:
+    """Tell how it stands with the DHT; nothing if the server takes no part."""
+    if dht is None:
+        return []
+    states = {
+        peer["peer"]: f"away: {peer['reason']}" if peer["reason"] else "well"
+        for peer in dht["peers"]
+    }
+    return [
+        f"{dht['neighbours']} neighbours, {_seen(dht)}",
+        _reached(dht),
+        f"{dht['values']} values, {dht['bytes']} bytes",
+        f"{dht['not_spread']} keys that others do not keep yet",
+        *(f"peer {p['peer']} {states[p['peer']]}, {p['waiting']} waiting" for p in dht["peers"]),
+    ]
+
+
+def _seen(dht: dict[str, Any]) -> str:
+    return f"seen at {dht['seen_at']}" if dht["seen_at"] else "seen by nobody yet"
+
+
+def _reached(dht: dict[str, Any]) -> str:
+    """Tell of those who came unasked: whoever was asked first comes through any router."""
+    if not dht["asked_by_others"]:
+        return "not known to be reached from outside: nobody has come unasked yet"
+    return f"reached from outside: {dht['asked_by_others']} came unasked"
+
+
 def _dht_findings(dht: dict[str, Any] | None) -> list[Finding]:
     """Judge the part in the DHT: whom we know, and whether others come to us."""
     if dht is None:
@@ -149,10 +172,7 @@ def _dht_findings(dht: dict[str, Any] | None) -> list[Finding]:
 def _neighbours_finding(dht: dict[str, Any]) -> Finding:
     if not dht["neighbours"]:
         return Finding("dht", False, "no neighbour answers: see dht_bootstrap in config.toml")
-    seen = f"{dht['neighbours']} neighbours see this server at {dht['seen_at']}"
-    if not dht["asked_by_others"]:
-        return Finding("dht", True, f"{seen}; nobody new has come to it from outside yet")
-    return Finding("dht", True, f"{seen}, and others come to it")
+    return Finding("dht", True, f"{dht['neighbours']} neighbours, {_seen(dht)}; {_reached(dht)}")
 
 
 def _partner_lines(partner: dict[str, Any] | None) -> list[str]:
@@ -189,9 +209,9 @@ def _dns_findings(config: Config, port: int) -> list[Finding]:
 def _outside_findings(directory: Path, config: Config, hidden: Sequence[str]) -> Sequence[Finding]:
     if not hidden:
         return []
-    pin = pin_of(directory / HIDDEN_CERTIFICATE_NAME)
     addresses = [ServerAddress.parse(each) for each in hidden]
-    return asyncio.run(examine_from_outside(config, addresses, pin))
+    pins = {address: hidden_pin(directory, address) for address in addresses}
+    return asyncio.run(examine_from_outside(config, pins))
 
 
 def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sealmail_protocol.addresses import Network
 from sealmail_server.cli.common import data_option, or_fail
 from sealmail_server.config import CONFIG_NAME, DEFAULT_LISTEN, Config
 from sealmail_server.hidden import hidden_addresses
@@ -65,7 +66,7 @@ def onion(data: Path) -> None:
     if config.tor_control:
         click.echo(f"'sealmaild run' publishes it by {config.tor_control}", err=True)
         return
-    at = config.hidden_listen or "127.0.0.1:8082"
+    at = config.hidden_addresses.get(Network.TOR, "127.0.0.1:8082")
     click.echo(f"HiddenServiceDir {_TOR_DIRECTORY}")
     click.echo("HiddenServiceVersion 3")
     click.echo(f"HiddenServicePort {config.hidden_port} {at}")

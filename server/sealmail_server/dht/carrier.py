@@ -3,7 +3,7 @@
 The key that a node shows in TLS is not asked for: a value proves itself.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from sealmail_net.dialing import DialSettings, dial
@@ -26,13 +26,15 @@ class Carrier:
     def __init__(self, settings: DialSettings) -> None:
         self._settings = settings
 
-    async def fetch(self, place: Place, key: BlockKey, digests: Sequence[bytes]) -> list[bytes]:
-        """Return the bodies that a node gives, unchecked."""
+    async def fetch(
+        self, place: Place, key: BlockKey, digests: Iterable[bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """Walk the bodies that a node gives, unchecked; digests are read in turn."""
         async with self._connected(place) as remote:
-            asked = [
-                await remote.fetch_body(GetDhtValue(key, digest), MAX_VALUE) for digest in digests
-            ]
-        return [body for body in asked if body is not None]
+            for digest in digests:
+                body = await remote.fetch_body(GetDhtValue(key, digest), MAX_VALUE)
+                if body is not None:
+                    yield body
 
     async def push(self, place: Place, key: BlockKey, bodies: Sequence[bytes]) -> int:
         """Give a node these values, and return how many it took."""

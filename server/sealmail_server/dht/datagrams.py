@@ -17,7 +17,7 @@ from sealmail_protocol.keys import KEY_BYTES, BlockKey
 # Fits one packet on every path that IPv6 allows, tunnels included.
 MAX_DATAGRAM = 1200
 MAX_ANSWER = 1100
-LEAST_PING = 64
+LEAST_PING = 72
 LEAST_REQUEST = 400
 RPC_BYTES = 16
 TOKEN_BYTES = 8
@@ -29,7 +29,7 @@ SMALL_VALUE = 900
 
 _NETWORK_BYTES = 8
 _ANSWER = 0x80
-_REQUEST_HEAD = struct.Struct(f"!{_NETWORK_BYTES}sB{RPC_BYTES}sB{KEY_BYTES}sH")
+_REQUEST_HEAD = struct.Struct(f"!{_NETWORK_BYTES}sB{RPC_BYTES}s{KEY_BYTES}sH")
 _ANSWER_HEAD = struct.Struct(f"!{_NETWORK_BYTES}sB{RPC_BYTES}s32s64s16sH")
 _CONTACT = struct.Struct(f"!{KEY_BYTES}s16sH")
 _HELD = struct.Struct(f"!B{DIGEST_BYTES}sIH")
@@ -89,13 +89,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question. ``serves`` tells that the asker can be asked too."""
+    """A question."""
 
     ask: Ask
     rpc: bytes
     key: bytes = bytes(KEY_BYTES)
     content: bytes = field(default=b"", repr=False)
-    serves: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,6 @@ def encode_request(network: bytes, request: Request) -> bytes:
         network,
         request.ask,
         request.rpc,
-        request.serves,
         request.key,
         len(request.content),
     )
@@ -172,15 +170,15 @@ def decode_request(network: bytes, datagram: bytes) -> Request:
     """Read a question; anything that ``encode_request`` does not write is ``BadDatagram``."""
     if is_answer(network, datagram) or len(datagram) < _REQUEST_HEAD.size:
         raise BadDatagram("no request, or a short one")
-    _, ask, rpc, serves, key, size = _REQUEST_HEAD.unpack_from(datagram)
+    _, ask, rpc, key, size = _REQUEST_HEAD.unpack_from(datagram)
     content = datagram[_REQUEST_HEAD.size : _REQUEST_HEAD.size + size]
     padding = datagram[_REQUEST_HEAD.size + size :]
-    if len(content) != size or serves > 1 or padding.strip(b"\0"):
+    if len(content) != size or padding.strip(b"\0"):
         raise BadDatagram("a request that is not well-formed")
     if len(datagram) != max(_least(ask), _REQUEST_HEAD.size + size):
         raise BadDatagram("a request that is not padded to its size")
     try:
-        return Request(Ask(ask), rpc, key, content, bool(serves))
+        return Request(Ask(ask), rpc, key, content)
     except ValueError:
         raise BadDatagram(f"request {ask} is none") from None
 

@@ -14,6 +14,7 @@ from sealmail_protocol.fields import decode_lines, join_lines, split_lines
 from sealmail_protocol.keys import BlockKey, announcement_key
 from sealmail_protocol.policy import BLOCK_POLICY, HARD_TEXT_BODY
 from sealmail_protocol.replies import Accepted, Verdict, worst
+from sealmail_server.dht.neighbours import network_of_source
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.peers import EntangledPeers, is_mailbox
 from sealmail_server.dht.values import MAX_VALUE, Value, merged, value_of
@@ -135,7 +136,8 @@ class EntangledDesk:
     async def _take(self, key: BlockKey, body: bytes, visitor: Visitor, digest: bytes) -> Verdict:
         """Judge and keep a user's value; a refusal is remembered under ``digest``."""
         try:
-            source = visitor.userid if visitor.confirmed and visitor.userid else visitor.source
+            user = visitor.userid if visitor.confirmed else None
+            source = user or network_of_source(visitor.source)
             value = await self._node.take(key, body, source, ours=True)
         except InvalidBlock as error:
             return self._remember_refusal(digest, error)
@@ -150,7 +152,7 @@ class EntangledDesk:
 
     async def _keep(self, key: BlockKey, body: bytes, source: str, digest: bytes) -> Verdict:
         try:
-            await self._node.take(key, body, source)
+            await self._node.take(key, body, network_of_source(source))
         except InvalidBlock as error:
             return self._remember_refusal(digest, error)
         except BrokeVerifier as error:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import secrets
 import socket
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 TIMEOUT = 0.8
 # Questions of strangers that are being answered; more are dropped, as a full wire would.
 MAX_ANSWERING = 256
+# Places of which it is remembered that we asked them; routers forget sooner.
+_MAX_ASKED = 16_384
 _BUFFER = 1024 * 1024
 
 # Answers a question, or leaves it unanswered.
@@ -44,7 +47,10 @@ Answerer = Callable[[Request, Place], Awaitable[bytes | None]]
 
 
 class Endpoint(asyncio.DatagramProtocol):
-    """The socket of a node; ``serve`` opens it."""
+    """The socket of a node; ``open`` opens it.
+
+    ``saw`` is told of each answer: who gave it, and where he saw us.
+    """
 
     def __init__(
         self,
@@ -54,19 +60,20 @@ class Endpoint(asyncio.DatagramProtocol):
         allowance: Allowance,
         *,
         timeout: float = TIMEOUT,
+        saw: Callable[[Place, Place], object] | None = None,
     ) -> None:
         self._key = key
         self._network = network
         self._answer = answer
         self._allowance = allowance
         self._timeout = timeout
+        self._saw = saw
         self._transport: asyncio.DatagramTransport | None = None
-        self._waiting: dict[bytes, tuple[Place, Ask, asyncio.Future[Answer]]] = {}
+        self._waiting: dict[bytes, tuple[Place, Ask, asyncio.Future[Answer | None]]] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self._asked: OrderedDict[Place, None] = OrderedDict()
         self._mapped = False
-        self.seen_at: Place | None = None
         self.sent = 0
-        self.received = 0
 
     async def open(self, host: str, port: int) -> int:
         """Open the port, and return its number; ``::`` takes IPv4 too."""
@@ -83,7 +90,8 @@ class Endpoint(asyncio.DatagramProtocol):
             self._transport.close()
             self._transport = None
         for _, _, future in self._waiting.values():
-            future.cancel()
+            if not future.done():
+                future.set_result(None)
         for task in self._answering:
             task.cancel()
 
@@ -93,8 +101,12 @@ class Endpoint(asyncio.DatagramProtocol):
         """Return the answer of the node at ``place``, whoever it is; ``None`` if none came."""
         if self._transport is None:
             return None
+        self._asked[place] = None
+        self._asked.move_to_end(place)
+        if len(self._asked) > _MAX_ASKED:
+            self._asked.popitem(last=False)
         rpc = secrets.token_bytes(RPC_BYTES)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         self._waiting[rpc] = (place, ask, future)
         try:
             self._send(encode_request(self._network, Request(ask, rpc, key, content)), place)
@@ -112,6 +124,10 @@ class Endpoint(asyncio.DatagramProtocol):
         answer = await self.ask(peer.place, ask, key, content)
         return answer if answer is not None and answer.node_id == peer.id else None
 
+    def has_asked(self, place: Place) -> bool:
+        """Tell whether we asked this place first, so that a router lets its datagrams in."""
+        return place in self._asked
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note that the port is open."""
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -121,7 +137,6 @@ class Endpoint(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         """Take one datagram; what is not well-formed costs nothing more."""
-        self.received += len(data)
         try:
             place = Place.of(addr[0], addr[1])
             if is_answer(self._network, data):
@@ -139,7 +154,8 @@ class Endpoint(asyncio.DatagramProtocol):
             return
         if not is_signed(signed_bytes(self._network, answer), answer.public_key, answer.signature):
             return
-        self.seen_at = answer.seen
+        if self._saw is not None:
+            self._saw(place, answer.seen)
         future.set_result(answer)
 
     def _take_request(self, request: Request, place: Place) -> None:

@@ -6,18 +6,21 @@ long as one path meets only a few liars.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sealmail_server.dht.datagrams import Peer
-from sealmail_server.dht.neighbours import distance, take_diverse
+from sealmail_server.dht.neighbours import distance, network_of, take_diverse
 
 PATHS = 3
 # Nodes of one path asked at once; doubled while nobody answers, so that made-up contacts
 # cost little time.
 WIDTH = 3
-_MOST_WIDTH = 24
+MOST_WIDTH = 24
 # Nodes that one path asks in all: nobody leads it on for ever.
 MAX_ASKED = 120
+# And it goes on for no longer than this, since those who answer late cost time.
+WALK_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,15 @@ class _Path:
         self._diverse = diverse
         self._known: dict[bytes, tuple[Peer, int]] = {peer.id: (peer, 1) for peer in start}
         self._found: dict[bytes, Found] = {}
+        self._silent: list[str] = []
 
     async def walk(self) -> list[Found]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WALK_SECONDS):
+                await self._go()
+        return sorted(self._found.values(), key=self._how_far)[: self._nearest]
+
+    async def _go(self) -> None:
         width, asked = WIDTH, 0
         while asked < MAX_ASKED and (turn := self._next(width)):
             asked += len(turn)
@@ -81,8 +91,7 @@ class _Path:
             answers = await asyncio.gather(*(self._ask(peer, self._key) for peer in turn))
             for peer, answer in zip(turn, answers, strict=True):
                 self._note(peer, answer)
-            width = WIDTH if any(answers) else min(2 * width, _MOST_WIDTH)
-        return sorted(self._found.values(), key=self._how_far)[: self._nearest]
+            width = WIDTH if any(answers) else min(2 * width, MOST_WIDTH)
 
     def _next(self, width: int) -> list[Peer]:
         """Return whom to ask: of the nearest, those that nobody has asked."""
@@ -92,13 +101,15 @@ class _Path:
             if peer.id in self._found or peer.id not in self._taken
         )
         ordered = sorted(mine, key=lambda peer: distance(peer.id, self._key))
-        near = take_diverse(ordered, self._nearest, diverse=self._diverse)
+        # Who names many of a network that is no node's has us send little there.
+        near = take_diverse(ordered, self._nearest, diverse=self._diverse, besides=self._silent)
         return [peer for peer in near if peer.id not in self._taken][:width]
 
     def _note(self, peer: Peer, answer: tuple[bytes, Sequence[Peer]] | None) -> None:
         _, hops = self._known[peer.id]
         if answer is None:
             del self._known[peer.id]
+            self._silent.append(network_of(peer.place))
             return
         token, peers = answer
         self._found[peer.id] = Found(peer, token, hops)

@@ -5,8 +5,9 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sealmail_net.targets import is_public
 from sealmail_server.dht.datagrams import (
@@ -26,12 +27,15 @@ from sealmail_server.dht.endpoint import TIMEOUT, Endpoint
 from sealmail_server.dht.lookup import PATHS, Found, walk
 from sealmail_server.dht.neighbours import Neighbours
 from sealmail_server.dht.node_key import NodeKey
+from sealmail_server.dht.sightings import Sightings
 from sealmail_server.sources import Allowance, Rate
 
 _log = logging.getLogger(__name__)
 
 # Strangers who asked and are asked back at a time; the others are met another time.
 _MAX_MEETING = 32
+# PINGs that a node leaves unanswered where it is known before it is known elsewhere.
+_SILENT_AFTER = 2
 # Of so many addresses it is remembered that they were asked back.
 _MAX_MET = 4096
 # A token is good for this long, and for as long again.
@@ -48,7 +52,12 @@ class DhtSettings:
     paths: int = PATHS
     timeout: float = TIMEOUT
     requests_per_second: int = 100
-    burst_seconds: int = field(default=10)
+    burst_seconds: int = 10
+    # For all that one node lists; until the next holder of a value is asked beside a slow one;
+    # and for one value of one holder.
+    list_seconds: float = 3.0
+    hedge_seconds: float = 1.0
+    fetch_seconds: float = 8.0
 
 
 # Answers what is asked about values.
@@ -71,18 +80,22 @@ class Neighbourhood:
             self._answer,
             Allowance(Rate(rate, rate * settings.burst_seconds)),
             timeout=settings.timeout,
+            saw=self._saw,
         )
+        self.sightings = Sightings(diverse=not settings.allow_private)
+        # Set when others see us elsewhere than before; whoever acts on it clears it.
+        self.moved = asyncio.Event()
         self.neighbours = Neighbours(
             key.id,
             self.greet,
             bucket_size=MAX_CONTACTS,
             diverse=not settings.allow_private,
         )
-        self._meeting: set[asyncio.Task[object]] = set()
+        self._meeting: set[asyncio.Task[None]] = set()
         self._met: set[Place] = set()
         self._secret = secrets.token_bytes(32)
         self._port = 0
-        # Nodes that asked us first, and answered when they were asked back: the world reaches us.
+        # Nodes that came from where we had sent nothing, and answered there: we can be reached.
         self.met_back = 0
 
     async def open(self, host: str, port: int) -> int:
@@ -108,7 +121,7 @@ class Neighbourhood:
         return len(self.neighbours)
 
     async def refresh(self) -> None:
-        """Look at places all over the ring, so that every bucket knows somebody who lives."""
+        """Look around our own id and one drawn at random; those met on the way learn of us."""
         self._met.clear()
         await self.walk(self.key.id)
         await self.walk(secrets.token_bytes(len(self.key.id)))
@@ -133,7 +146,7 @@ class Neighbourhood:
         if answer is None:
             self.neighbours.failed(peer)
         else:
-            self.neighbours.enter(peer)
+            self._enter(peer)
         return answer
 
     def is_good_token(self, token: bytes, place: Place) -> bool:
@@ -155,8 +168,7 @@ class Neighbourhood:
     async def _answer(self, request: Request, place: Place) -> bytes | None:
         if not self._may_ask(place):
             return None
-        if request.serves:
-            self._note(place)
+        self._note(place)
         match request.ask:
             case Ask.PING:
                 return b""
@@ -173,18 +185,45 @@ class Neighbourhood:
         if len(self._met) >= _MAX_MET:
             self._met.clear()
         self._met.add(place)
-        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(self._ask_back(place))
+        self._start(self._ask_back(place, unasked=not self.endpoint.has_asked(place)))
+
+    async def _meet(self, place: Place) -> bool:
+        """Ask who is there, and tell whether a node has answered."""
+        answer = await self.endpoint.ask(place, Ask.PING)
+        if answer is None or answer.node_id == self.key.id:
+            return False
+        self._enter(Peer(answer.node_id, place))
+        return True
+
+    async def _ask_back(self, place: Place, *, unasked: bool) -> None:
+        if not await self._meet(place):
+            # A datagram may have been lost: when he asks again, so do we.
+            self._met.discard(place)
+        elif unasked:
+            self.met_back += 1
+
+    def _enter(self, peer: Peer) -> None:
+        """Let the table know of a node that has answered, which may have moved."""
+        known = self.neighbours.enter(peer)
+        if known is not None and len(self._meeting) < _MAX_MEETING:
+            self._start(self._move(known, peer))
+
+    async def _move(self, known: Peer, peer: Peer) -> None:
+        """Let a node have its new address if it is silent at the one it is known at."""
+        for _ in range(_SILENT_AFTER):
+            if await self.greet(known):
+                return
+        self.neighbours.enter(peer)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._meeting.add(task)
         task.add_done_callback(self._meeting.discard)
 
-    async def _meet(self, place: Place) -> None:
-        answer = await self.endpoint.ask(place, Ask.PING)
-        if answer is not None and answer.node_id != self.key.id:
-            self.neighbours.enter(Peer(answer.node_id, place))
-
-    async def _ask_back(self, place: Place) -> None:
-        await self._meet(place)
-        self.met_back += 1
+    def _saw(self, who: Place, seen: Place) -> None:
+        if self.sightings.note(who, seen):
+            _log.info("others see this node at %s now", seen)
+            self.moved.set()
 
     def _is_usable(self, peer: Peer) -> bool:
         return peer.id != self.key.id and self._may_ask(peer.place)

@@ -3,9 +3,10 @@
 import heapq
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import chain
 
 from kademlia.node import Node
-from kademlia.routing import RoutingTable
+from kademlia.routing import KBucket, RoutingTable
 
 from sealmail_server.dht.datagrams import Peer, Place
 
@@ -20,6 +21,14 @@ def network_of(place: Place) -> str:
     """Return the network that an address is counted under: a /24, or a /48 of IPv6."""
     kept = 3 if place.ip.version == 4 else 6
     return place.ip.packed[:kept].hex()
+
+
+def network_of_source(source: str) -> str:
+    """Return the network of what limits by source count under; what is no address stays."""
+    try:
+        return network_of(Place.of(source.partition("/")[0], 0))
+    except ValueError:
+        return source
 
 
 class Contact(Node):  # type: ignore[misc]  # kademlia has no types
@@ -61,26 +70,27 @@ class Neighbours(RoutingTable):  # type: ignore[misc]  # kademlia has no types
         """Return every known node."""
         return [node.peer for bucket in self.buckets for node in bucket.get_nodes()]
 
-    def knows(self, peer: Peer) -> bool:
-        """Tell whether a node is known at this address."""
-        held = self._held(peer.id)
-        return held is not None and held.peer.place == peer.place
+    def enter(self, peer: Peer) -> Peer | None:
+        """Take in a node that has just proven itself from its address.
 
-    def enter(self, peer: Peer) -> None:
-        """Take in a node that has just proven itself from its address."""
+        If it is known at another one and has not failed there, it stays known there, and that
+        is returned: let it ``enter`` again once it is silent there.
+        """
         if peer.id == self.node.id:
-            return
+            return None
         held = self._held(peer.id)
-        if held is not None and held.peer.place != peer.place:
-            if not self._failures[peer.id]:
-                return
-            self.remove_contact(held)
+        if held is not None and held.peer.place != peer.place and not self._failures[peer.id]:
+            known: Peer = held.peer
+            return known
         contact = Contact(peer)
         bucket = self.buckets[self.get_bucket_for(contact)]
-        if held is None and self._diverse and _crowded(bucket.get_nodes(), peer):
-            return
+        if self._diverse and _crowded(bucket, peer):
+            return None
+        if held is not None and held.peer.place != peer.place:
+            self.remove_contact(held)
         del self._failures[peer.id]
         self.add_contact(contact)
+        return None
 
     def failed(self, peer: Peer) -> None:
         """Note that a node did not answer; after some times it is forgotten."""
@@ -108,10 +118,12 @@ def distance(one: bytes, other: bytes) -> int:
     return int.from_bytes(one) ^ int.from_bytes(other)
 
 
-def take_diverse(peers: Iterable[Peer], count: int, *, diverse: bool) -> list[Peer]:
-    """Return the first ``count`` of ``peers``, few of each network."""
+def take_diverse(
+    peers: Iterable[Peer], count: int, *, diverse: bool, besides: Iterable[str] = ()
+) -> list[Peer]:
+    """Return the first ``count`` of ``peers``, few of each network, ``besides`` counted too."""
     taken: list[Peer] = []
-    networks: Counter[str] = Counter()
+    networks = Counter(besides)
     for peer in peers:
         name = network_of(peer.place)
         if diverse and networks[name] >= OF_ONE_NETWORK:
@@ -123,6 +135,9 @@ def take_diverse(peers: Iterable[Peer], count: int, *, diverse: bool) -> list[Pe
     return taken
 
 
-def _crowded(nodes: Iterable[Contact], peer: Peer) -> bool:
+def _crowded(bucket: KBucket, peer: Peer) -> bool:
+    """Tell whether others of the network are enough; who waits for a place will have one."""
     name = network_of(peer.place)
-    return sum(network_of(node.peer.place) == name for node in nodes) >= OF_ONE_NETWORK
+    others = chain(bucket.nodes.values(), bucket.replacement_nodes.values())
+    same = [each for each in others if each.id != peer.id and network_of(each.peer.place) == name]
+    return len(same) >= OF_ONE_NETWORK

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from sealmail_net.errors import NetworkError
@@ -19,37 +19,36 @@ from sealmail_server.dht.datagrams import (
     BadDatagram,
     Held,
     Outcome,
-    Peer,
     Place,
     Request,
     answer_room,
-    decode_holdings,
     encode_holdings,
     key_of,
     read_store_content,
     store_content,
 )
+from sealmail_server.dht.gathering import Gathering, Lists
 from sealmail_server.dht.holdings import Holdings, NoRoom, Offer, source_of_taken_over
 from sealmail_server.dht.lookup import Found
 from sealmail_server.dht.neighbourhood import DhtSettings, Neighbourhood
 from sealmail_server.dht.neighbours import distance, network_of
 from sealmail_server.dht.node_key import NodeKey
-from sealmail_server.dht.values import MAX_VALUE, Examiner, Value, merged
+from sealmail_server.dht.values import Examiner, Value, merged
 from sealmail_store import BlockStore, DhtRow, StoreError
 from sealmail_verify import BrokeVerifier, Undecided, VerifierPool
 
 _log = logging.getLogger(__name__)
 
-# Pages of one node's list under one key, of which each holds at least one value.
-_MAX_PAGES = 300
-# Values fetched from one node for one look-up, and nodes dialled at a time by this one.
-_MAX_FETCHED = 300
-_DIALLED_AT_ONCE = 8
+# Nodes that this one is connected to at a time.
+_DIALLED_AT_ONCE = 64
 # Look-ups for users at a time: a stranger's one question has some sixty nodes asked.
 _FOUND_AT_ONCE = 8
-_FETCH_SECONDS = 8.0
-# A look-up that takes longer gives what is here.
+# A look-up that takes longer gives what has come.
 _FIND_SECONDS = 45.0
+# What one effort to spread a key takes for what this node lacks, and gives each other one for
+# what that lacks; the rest is for the next one.
+_TAKE_OVER_SECONDS = 20.0
+_GIVE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class DhtNode:
 
     async def take(self, key: BlockKey, body: bytes, source: str, *, ours: bool = False) -> Value:
         """Examine and keep a value; ``InvalidBlock``, ``NoRoom`` or ``Undecided`` if not."""
-        value = await self.examiner.examine(key, body, self._clock())
+        value = await self._examine(key, body)
         await self.keep(value, source, ours=ours)
         return value
 
@@ -142,12 +141,12 @@ class DhtNode:
     async def find(self, key: BlockKey) -> tuple[Value, ...]:
         """Return all values under ``key`` that can be found and hold; merged by the table."""
         values = [value async for value in self._held_here(key)]
+        gathering = self._gathering(key, (value.digest for value in values))
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIND_SECONDS), self._finding:
                 found = await self.neighbourhood.walk(key.raw)
-                lists = await self._ask_holdings(key, found)
-                values += await self._fetch(key, lists, {value.digest for value in values})
-        return merged(values)
+                await gathering.fetch(await gathering.lists(found))
+        return merged((*values, *gathering.values))
 
     async def spread(self, key: BlockKey) -> Spread:
         """Have the values of ``key`` kept by the nodes nearest to it, and by us if we are one.
@@ -156,15 +155,17 @@ class DhtNode:
         parts of a network that was cut.
         """
         found = (await self.neighbourhood.walk(key.raw))[: self.settings.replicas]
-        lists = await self._ask_holdings(key, found)
+        held = await self.holdings.under(key)
+        gathering = self._gathering(key, (row.digest for row in held))
+        lists = await gathering.lists(found)
         if self._belongs_here(key, found):
-            await self._take_over(key, lists)
+            await self._take_over(gathering, lists)
         rows = await self.holdings.under(key)
         digests = {row.digest for row in rows}
         efforts = [
             self._give(key, each, [row.body for row in rows if row.digest not in theirs])
             for each in found
-            for theirs in [{held.digest for held in lists.get(each.peer, ())}]
+            for theirs in [{held.digest for held in lists[each.peer]}]
             if digests - theirs
         ]
         given = await asyncio.gather(*efforts)
@@ -174,18 +175,16 @@ class DhtNode:
             await self.holdings.release(key)
         return spread
 
-    async def spread_all(self) -> int:
-        """Spread every key that is kept here, in turn; return how many there are."""
-        count, after = 0, b""
+    async def spread_all(self) -> None:
+        """Spread every key that is kept here, in turn."""
+        after = b""
         while keys := await self.holdings.keys(after):
             for key in keys:
                 try:
                     await self.spread(key)
                 except Exception:  # one value must not keep the others from being spread
                     _log.exception("the value under %s could not be spread", key)
-                count += 1
             after = keys[-1].raw
-        return count
 
     def _belongs_here(self, key: BlockKey, found: Sequence[Found]) -> bool:
         if len(found) < self.settings.replicas:
@@ -193,137 +192,57 @@ class DhtNode:
         own = distance(self.neighbourhood.key.id, key.raw)
         return own < distance(found[-1].peer.id, key.raw)
 
-    async def _take_over(self, key: BlockKey, lists: "_Lists") -> None:
-        rows = await self.holdings.under(key)
-        for value in await self._fetch(key, lists, {row.digest for row in rows}):
+    async def _take_over(self, gathering: Gathering, lists: Lists) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TAKE_OVER_SECONDS):
+                await gathering.fetch(lists)
+        for value in gathering.values:
             # It counts against nobody: this node asked for it itself.
             with suppress(NoRoom, StoreError):
-                await self.keep(value, source_of_taken_over(key))
+                await self.keep(value, source_of_taken_over(value.key))
 
     async def _held_here(self, key: BlockKey) -> AsyncIterator[Value]:
         for row in await self.holdings.under(key):
             with suppress(InvalidBlock, Undecided, BrokeVerifier):
-                yield await self.examiner.examine(key, row.body, self._clock())
+                yield await self._examine(key, row.body)
 
-    async def _ask_holdings(self, key: BlockKey, found: Iterable[Found]) -> "_Lists":
-        peers = [each.peer for each in found]
-        lists = await asyncio.gather(*(self._holdings_of(peer, key) for peer in peers))
-        return dict(zip(peers, lists, strict=True))
+    async def _examine(self, key: BlockKey, body: bytes) -> Value:
+        return await self.examiner.examine(key, body, self._clock())
 
-    async def _holdings_of(self, peer: Peer, key: BlockKey) -> tuple[Held, ...]:
-        """Return what a node says it holds under ``key``, page by page."""
-        listed: dict[bytes, Held] = {}
-        after = b""
-        for _ in range(_MAX_PAGES):
-            answer = await self.neighbourhood.ask(peer, Ask.HOLDINGS, key.raw, after)
-            if answer is None:
-                break
-            try:
-                total, page = decode_holdings(answer.content)
-            except BadDatagram:
-                break
-            page = tuple(held for held in page if held.digest > after)
-            listed |= {held.digest: held for held in page}
-            if not page or len(listed) >= total:
-                break
-            after = max(held.digest for held in page)
-        return tuple(listed.values())
-
-    async def _fetch(self, key: BlockKey, lists: "_Lists", known: set[bytes]) -> list[Value]:
-        """Return the values that nodes list and that hold: each from the first who gives it.
-
-        Whoever gives one value that does not hold is not asked for another.
-        """
-        fetching = _Fetching(set(known))
-        for peer, listed in lists.items():
-            await self._examine(key, fetching, peer, [held.body for held in listed if held.body])
-        holders: dict[bytes, list[Peer]] = {}
-        for peer, listed in lists.items():
-            for held in listed[:_MAX_FETCHED]:
-                if not held.body and held.size <= MAX_VALUE:
-                    holders.setdefault(held.digest, []).append(peer)
-        while turns := fetching.next_turns(holders):
-            await asyncio.gather(
-                *(self._fetch_from(key, fetching, *turn) for turn in turns.items())
-            )
-        return [value for value in fetching.values if value.digest not in known]
-
-    async def _fetch_from(
-        self, key: BlockKey, fetching: "_Fetching", peer: Peer, digests: Sequence[bytes]
-    ) -> None:
-        if self._carrier is None:
-            return
-        try:
-            async with self._dialling, asyncio.timeout(_FETCH_SECONDS):
-                bodies = await self._carrier.fetch(peer.place, key, digests)
-        except (NetworkError, TimeoutError) as error:
-            fetching.liars.add(peer)
-            _log.info("%s gives no values: %s", peer.place, error)
-            return
-        await self._examine(key, fetching, peer, bodies)
-
-    async def _examine(
-        self, key: BlockKey, fetching: "_Fetching", peer: Peer, bodies: Iterable[bytes]
-    ) -> None:
-        for body in bodies:
-            if body in fetching.seen:
-                continue
-            try:
-                value = await self.examiner.examine(key, body, self._clock())
-            except InvalidBlock as error:
-                _log.info("%s gave no good value: %s", peer.place, error.reason)
-                fetching.liars.add(peer)
-                return
-            except (Undecided, BrokeVerifier) as error:
-                _log.warning("a value could not be verified: %s", error)
-                continue
-            fetching.seen.add(body)
-            fetching.known.add(value.digest)
-            fetching.values.append(value)
+    def _gathering(self, key: BlockKey, known: Iterable[bytes]) -> Gathering:
+        return Gathering(
+            key, known, self.neighbourhood, self._examine, self._carrier, self._dialling
+        )
 
     async def _give(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> bool:
         """Give a node what it lacks, and tell whether it took it all."""
-        small = [body for body in bodies if len(body) <= SMALL_VALUE]
-        large = [body for body in bodies if len(body) > SMALL_VALUE]
-        for body in small:
-            content = store_content(to.token, body)
-            answer = await self.neighbourhood.ask(to.peer, Ask.STORE, key.raw, content)
-            if answer is None or answer.content != bytes((Outcome.TAKEN,)):
-                return False
-        if not large:
-            return True
-        if self._carrier is None:
-            return False
         try:
-            async with self._dialling, asyncio.timeout(_FETCH_SECONDS):
-                return await self._carrier.push(to.peer.place, key, large) == len(large)
+            async with asyncio.timeout(_GIVE_SECONDS):
+                return await self._give_small(key, to, bodies) and await self._give_large(
+                    key, to, bodies
+                )
         except (NetworkError, TimeoutError) as error:
             _log.info("%s takes no values: %s", to.peer.place, error)
             return False
 
+    async def _give_small(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> bool:
+        for body in bodies:
+            if len(body) > SMALL_VALUE:
+                continue
+            content = store_content(to.token, body)
+            answer = await self.neighbourhood.ask(to.peer, Ask.STORE, key.raw, content)
+            if answer is None or answer.content != bytes((Outcome.TAKEN,)):
+                return False
+        return True
 
-_Lists = dict[Peer, tuple[Held, ...]]
-
-
-@dataclass(slots=True)
-class _Fetching:
-    """What one look-up has got so far, and from whom it wants nothing more."""
-
-    known: set[bytes]
-    values: list[Value] = field(default_factory=list)
-    seen: set[bytes] = field(default_factory=set)
-    liars: set[Peer] = field(default_factory=set)
-
-    def next_turns(self, holders: dict[bytes, list[Peer]]) -> dict[Peer, list[bytes]]:
-        """Return whom to ask next for what, and ask nobody twice for the same."""
-        turns: dict[Peer, list[bytes]] = {}
-        for digest, peers in holders.items():
-            while digest not in self.known and peers:
-                peer = peers.pop(0)
-                if peer not in self.liars:
-                    turns.setdefault(peer, []).append(digest)
-                    break
-        return turns
+    async def _give_large(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> bool:
+        large = [body for body in bodies if len(body) > SMALL_VALUE]
+        if not large:
+            return True
+        if self._carrier is None:
+            return False
+        async with self._dialling:
+            return await self._carrier.push(to.peer.place, key, large) == len(large)
 
 
 def _inline(body: bytes) -> bytes:

@@ -21,6 +21,7 @@ from sealmail_server.dht.neighbourhood import DhtSettings
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
 from sealmail_server.dht.peers import EntangledPeers
+from sealmail_server.dht.publishing import Publisher
 from sealmail_store import BlockStore, StoreError
 from sealmail_verify import VerifierPool
 
@@ -33,7 +34,11 @@ _RESOLVE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """How often a node does what it does without being asked, in seconds."""
+    """How often a node does what it does without being asked, in seconds.
+
+    What could not be spread is tried again after ``retry``, then less and less often, at last
+    as often as all is spread.
+    """
 
     join: float = 15.0
     refresh: float = 600.0
@@ -62,8 +67,7 @@ class DhtService:
         self._bootstrap = bootstrap
         self._may_delete = may_delete
         self._rhythm = rhythm
-        self._unspread: set[BlockKey] = set()
-        self._woken = asyncio.Event()
+        self._publisher = Publisher(node, pause=rhythm.retry, longest=rhythm.spread)
 
     @classmethod
     def make(
@@ -102,14 +106,14 @@ class DhtService:
     async def run(self) -> None:
         """Take part until cancelled; at the end the neighbours are remembered."""
         unspread = await self.node.holdings.unspread()
-        self._unspread.update(unspread)
+        self._publisher.post(unspread)
         for key in unspread:
             rows = await self.node.holdings.under(key)
             self._peers.post((key, row.digest) for row in rows if row.ours)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._keep_joined())
-                group.create_task(self._publish())
+                group.create_task(self._publisher.run())
                 group.create_task(self._spread_all())
                 group.create_task(self._peers.run(self.node.value))
         finally:
@@ -120,7 +124,7 @@ class DhtService:
         """Return the health of this node, for the operator."""
         neighbourhood = self.node.neighbourhood
         count = await self.node.holdings.count()
-        seen_at = neighbourhood.endpoint.seen_at
+        seen_at = neighbourhood.sightings.place
         return {
             "node": neighbourhood.key.id.hex(),
             "network": self.node.settings.network,
@@ -129,52 +133,39 @@ class DhtService:
             "seen_at": str(seen_at) if seen_at else None,
             "values": count.entries,
             "bytes": count.bytes,
-            "not_spread": len(self._unspread),
+            "not_spread": len(self._publisher),
             "peers": self._peers.status(),
         }
 
     def _posted(self, key: BlockKey, digest: bytes) -> None:
         self._peers.post([(key, digest)])
-        self._unspread.add(key)
-        self._woken.set()
+        self._publisher.post([key])
 
     async def _keep_joined(self) -> None:
         neighbourhood = self.node.neighbourhood
         known = await self._remembered()
+        alone = True
         while True:
             # Those of the list are asked again and again, so that a cut network finds together.
             await neighbourhood.join((*await self._bootstrap_places(), *known))
-            if len(neighbourhood.neighbours):
-                self._woken.set()
+            was_alone, alone = alone, not len(neighbourhood.neighbours)
+            if not alone:
+                if was_alone:
+                    self._publisher.try_all()
                 try:
                     await self._remember()
                 except StoreError as error:
                     _log.error("the neighbours could not be remembered: %s", error)
-                await asyncio.sleep(self._rhythm.refresh)
+                # Liars who say again and again that we moved have us look this often.
+                await asyncio.sleep(self._rhythm.join)
+                # Soon after the first look another one: datagrams are lost, others join too.
+                if not was_alone:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(neighbourhood.moved.wait(), self._rhythm.refresh)
+                neighbourhood.moved.clear()
                 await neighbourhood.refresh()
             else:
                 await asyncio.sleep(self._rhythm.join)
-
-    async def _publish(self) -> None:
-        """Spread what users have posted, until half of those nearest to it keep it."""
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            for key in tuple(self._unspread):
-                try:
-                    spread = await self.node.spread(key)
-                except StoreError as error:
-                    _log.error("a value could not be spread: %s", error)
-                    continue
-                except Exception:  # one value must not keep the others from being spread
-                    _log.exception("the value under %s could not be spread", key)
-                    continue
-                if spread.enough:
-                    self._unspread.discard(key)
-            if self._unspread:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), self._rhythm.retry)
-                self._woken.set()
 
     async def _spread_all(self) -> None:
         while True:

@@ -20,7 +20,7 @@ from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.fields import SIGNED_BEGIN, split_lines
 from sealmail_protocol.keys import BlockKey, KeyId, announcement_key
-from sealmail_protocol.merges import Standing, entry_identity
+from sealmail_protocol.merges import Standing, displaces, entry_identity
 from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE
 from sealmail_protocol.signed_text import SignedText
 from sealmail_protocol.stamps import stamp_bits
@@ -65,9 +65,7 @@ class Value:
 
     def displaces(self, other: "Standing") -> bool:
         """Return whether it stays where ``other`` has the same identity."""
-        if self.type is BlockType.MESSAGE_ANNOUNCEMENT:
-            return self.standing.outbids(other)
-        return self.standing.beats(other)
+        return displaces(self.type, self.standing, other)
 
 
 class Examiner:

@@ -189,6 +189,7 @@ class Acceptance:
                 self._teller.tell(view, rows[0], order.queued)
 
             await self._store.write(put)
+            await self._teller.told((digest,))
         return self._intake.remember_refusal(digest, error)
 
     def _order(self, command: StoreProxy, lines: _Lines, owner: str) -> Order:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from sealmail_net.errors import ForbiddenTarget, NetworkError, NoWay
@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 # A connection stays open for so long: who sends data sends the announcement next.
 _LINGER_SECONDS = 2.0
+# When to look again at a block that another worker is just sending to the same server.
+_SOON = timedelta(seconds=1)
 # So many blocks in a row at which connections broke off are no matter of the blocks.
 _BREAKS = 3
 
@@ -76,6 +78,8 @@ class Carrier:
         self._admit = admit
         self._clock = clock
         self._note = note
+        # What is being sent: the user, his block and the server that it goes to.
+        self._under_way: set[tuple[str, bytes, ServerAddress]] = set()
 
     def servers(self, bag: Bag) -> tuple[ServerAddress, ...]:
         """Return whom a bag's rows could go to, now or later."""
@@ -153,6 +157,21 @@ class Carrier:
         if self._dialer.is_our_own(remote):
             await self._deliver_here(bag, row, Local())
             return
+        sending = (row.owner, row.digest, remote.address)
+        if sending in self._under_way:
+            # Another target of the same user has this server, too: it is told what comes of it.
+            bag.put_back(replace(row, due=self._clock() + _SOON))
+            return
+        self._under_way.add(sending)
+        try:
+            await self._send(bag, row, entry, hand, remote)
+        finally:
+            self._under_way.discard(sending)
+
+    async def _send(
+        self, bag: Bag, row: Waiting, entry: StoredEntry, hand: "_Connection", remote: RemoteServer
+    ) -> None:
+        """Hand a block over on a connection that stands, and do what the answer means."""
         try:
             verdicts = await self._dialer.gives_verdicts(remote)
             outcome = await hand_over(remote, _parcel(row, entry), verdicts=verdicts)

@@ -1,14 +1,15 @@
 """The queue of a pair: each server keeps a copy of what the other has taken to deliver.
 
 The owner of a row delivers it and tells its partner what became of it. The copy answers QUEUE,
-and is delivered from here when the owner has been away for too long. Of two states the better
-one stays: delivered, refused, given up, waiting.
+and is delivered from here when the owner has been away for too long. An owner that has lost a row
+gets it back from the copy. Of two states the better one stays: delivered, refused, given up,
+waiting.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sealmail_protocol.errors import InvalidBlock, Refusal
@@ -25,6 +26,7 @@ from sealmail_server.outgoing.told import ROW_KINDS, Told, parse_told, waits
 from sealmail_store import (
     PROXIED,
     BlockStore,
+    QueueKind,
     QueueRow,
     QueueState,
     StoredEntry,
@@ -39,10 +41,19 @@ _BEST_FIRST = tuple(QueueState(each) for each in ("delivered", "refused", "given
 _Lines = tuple[bytes, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What the partner's word has changed: rows that are settled, and rows that are back."""
+
+    done: tuple[int, ...]
+    back: tuple[QueueRow, ...]
+
+
 class Mirror:
     """Keeps copies of the partner's rows, and what it says became of ours.
 
-    ``forget`` is told the number of each row that was settled by what the partner says.
+    ``forget`` is told the number of each row that was settled by what the partner says, and
+    ``hand_on`` is given each row that this server had lost.
     """
 
     def __init__(
@@ -51,11 +62,13 @@ class Mirror:
         intake: Intake,
         clock: Callable[[], datetime],
         forget: Callable[[int], None],
+        hand_on: Callable[[QueueRow], None],
     ) -> None:
         self._store = store
         self._intake = intake
         self._clock = clock
         self._forget = forget
+        self._hand_on = hand_on
 
     async def take_text(self, key: BlockKey, lines: _Lines) -> Verdict:
         """Take rows, with a text block or without one; ``NotServed`` if they cannot be read."""
@@ -76,28 +89,30 @@ class Mirror:
         told = _told(key, lines, self._clock())
         return MirroredData(self, told, self._intake.replicate_data(key, told.lines, None))
 
-    def merge(self, view: WriteView, told: Told, entry: StoredEntry | None) -> list[int]:
-        """Keep the better of what both know; return the rows that need no work any more."""
-        now, done = self._clock(), []
+    def merge(self, view: WriteView, told: Told, entry: StoredEntry | None) -> Changed:
+        """Keep the better of what both know."""
+        now, done, back = self._clock(), [], []
         for row in told.rows:
             known = next((each for each in _alike(view, row)), None)
             if known is None:
-                self._put_copy(view, row, entry)
+                back += self._put(view, row, entry)
             elif _rank(row) < _rank(known):
                 state = QueueState(row.state)
                 if not view.queue.settle(known.number, state, row.code, row.last or now):
                     view.queue.finish((known.number,))
                     view.queue.put(replace(row, kind=known.kind))
                 done.append(known.number)
-        return done
+        return Changed(tuple(done), tuple(back))
 
-    def let_go(self, numbers: Sequence[int]) -> None:
-        """Work on these rows no more."""
-        for number in numbers:
+    def act_on(self, changed: Changed) -> None:
+        """Work no more on what is settled, and on what is back."""
+        for number in changed.done:
             self._forget(number)
+        for row in changed.back:
+            self._hand_on(row)
 
     async def _merge(self, told: Told, entry: StoredEntry | None) -> None:
-        self.let_go(await self._store.write(lambda view: self.merge(view, told, entry)))
+        self.act_on(await self._store.write(lambda view: self.merge(view, told, entry)))
 
     def _held(self, key: BlockKey, told: Told) -> StoredEntry:
         owner = told.rows[0].owner or ""
@@ -106,12 +121,17 @@ class Mirror:
         arrival = Arrival.replicated_for(owner)
         return held_text(order, arrival, self._intake.limits)[1]
 
-    def _put_copy(self, view: WriteView, row: QueueRow, entry: StoredEntry | None) -> None:
+    def _put(self, view: WriteView, row: QueueRow, entry: StoredEntry | None) -> list[QueueRow]:
+        """Keep a row that is not known here; return it if it is this server's to deliver."""
         if not waits(row):
             view.queue.put(row)
-        elif entry is not None:
-            held = replace(entry, source=row.owner or "")
-            view.queue.put(replace(row, entry=view.hold(held)))
+            return []
+        number = _held(view, row, entry)
+        if number is None:
+            return []
+        row = replace(row, entry=number)
+        row = replace(row, number=view.queue.put(row))
+        return [row] if row.kind == QueueKind.PROXY else []
 
 
 class MirroredData:
@@ -128,24 +148,32 @@ class MirroredData:
 
     async def finish(self) -> Verdict:
         """Check the block, and keep it with its rows."""
-        done: list[int] = []
+        changed: list[Changed] = []
 
         def put(view: WriteView, entry: StoredEntry, _: Decision) -> Verdict:
             if entry.digest != self._told.digest:
                 raise InvalidBlock(Refusal.KEY, "the partner names another block")
             held = replace(entry, type=PROXIED, identity=entry.digest)
-            done.extend(self._mirror.merge(view, self._told, held))
+            changed[:] = [self._mirror.merge(view, self._told, held)]
             return Accepted()
 
         verdict = await self._intake.finish(put)
         if isinstance(verdict, Refused):
             raise NotServed(f"the partner mirrors data that is not kept here: {verdict}")
-        self._mirror.let_go(done)
+        for each in changed:
+            self._mirror.act_on(each)
         return verdict
 
     async def discard(self) -> None:
         """Forget the bytes of a block that is not kept."""
         await self._intake.discard()
+
+
+def _held(view: WriteView, row: QueueRow, entry: StoredEntry | None) -> int | None:
+    """Hold the block of a row that waits, and return its number; it may have come before."""
+    if entry is not None:
+        return view.hold(replace(entry, source=row.owner or ""))
+    return None if row.key is None else view.entry_number(PROXIED, row.key, row.digest)
 
 
 def _rank(row: QueueRow) -> int:

@@ -67,9 +67,9 @@ class SortingOffice:
         dialer = OutgoingDialer(settings, self._known, own_pins, clock)
         teller = Teller(store, partnership, clock)
         self.postman = Postman(
-            store, teller, rules, dialer, self._admit, clock, chance, self._stands_in
+            store, teller, rules, dialer, self._admit, clock, chance, partnership, self._stands_in
         )
-        self.mirror = Mirror(store, intake, clock, self.postman.book.forget)
+        self.mirror = Mirror(store, intake, clock, self.postman.book.forget, self.postman.add)
         self.acceptance = Acceptance(
             store, intake, self.postman, teller, rules, limits, clock, steady_clock
         )

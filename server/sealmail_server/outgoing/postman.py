@@ -25,6 +25,7 @@ from sealmail_server.outgoing.rows import GIVEN_UP_AFTER, waiting_of
 from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
 from sealmail_server.outgoing.targets import TargetRules
 from sealmail_server.outgoing.telling import Teller
+from sealmail_server.partnership import Partner, Partnership, keep_copies_of
 from sealmail_store import BlockStore, QueueKind, QueueRow, ReadView, StoreError, WriteView
 from sealmail_store import QueueState as StoredState
 
@@ -56,6 +57,7 @@ class Postman:
         admit: Admit,
         clock: Callable[[], datetime],
         chance: random.Random,
+        partnership: Partnership,
         stands_in: Callable[[], bool] = lambda: False,
     ) -> None:
         self.board = Board()
@@ -64,6 +66,9 @@ class Postman:
         self._dialer = dialer
         self._clock = clock
         pauses = Schedule(BLOCK_PAUSES, chance)
+        self._partnership = partnership
+        # Whose copies the store keeps; what was a former partner's is taken up with the rest.
+        self._copies_of: Partner | None = None
         self._stands_in = stands_in
         self._standing_in = False
         self.book = RowBook(store, teller, self.board, clock, pauses, self._note)
@@ -85,7 +90,7 @@ class Postman:
             while True:
                 try:
                     if not loaded:
-                        await self._load()
+                        await self._take_up()
                         loaded = True
                     await self._turn(group)
                 except Exception:  # one fault must not end the delivery of all
@@ -129,10 +134,12 @@ class Postman:
 
     async def _look_at_partner(self) -> None:
         """Deliver what the partner has to deliver while it is away, and leave it to it after."""
-        if self._stands_in() is self._standing_in:
-            return
-        self._standing_in = not self._standing_in
         try:
+            if self._partnership.partner is not self._copies_of:
+                await self._take_up()
+            if self._stands_in() is self._standing_in:
+                return
+            self._standing_in = not self._standing_in
             if self._standing_in:
                 _log.warning("the partner is away: its outgoing queue is delivered from here")
                 await self._load(QueueKind.MIRRORED)
@@ -142,6 +149,15 @@ class Postman:
                     self.book.forget(number)
         except StoreError as error:
             _log.error("the partner's queue could not be taken up: %s", error)
+
+    async def _take_up(self) -> None:
+        """Take up what is this server's own, also what was a former partner's."""
+        partner = self._partnership.partner
+        taken = await self._store.write(partial(keep_copies_of, partner=partner))
+        if taken:
+            _log.warning("%d deliveries of the former partner are made from here", taken)
+        await self._load()
+        self._copies_of = partner
 
     async def _load(self, kind: QueueKind = QueueKind.PROXY) -> None:
         """Take up what waits in the store."""

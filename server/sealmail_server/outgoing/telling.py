@@ -9,6 +9,17 @@ from sealmail_server.partnership import IS_ORIGINAL, Partnership
 from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, WriteView
 
 
+def tell_again(view: WriteView, row: QueueRow, now: datetime) -> None:
+    """Queue all that is known of a block for a partner that may have lost it or be new.
+
+    The block goes along if anybody still waits for it.
+    """
+    about = view.queue.about(row.digest)
+    waiting = [each for each in about if each.kind in ROW_KINDS and waits(each)]
+    entry = waiting[0].entry if waiting else None
+    view.queue.replace(QueueRow(QueueKind.MIRROR, row.digest, now, row.type, row.key, entry))
+
+
 class Teller:
     """Settles rows, and lets the partner know of them while there is one."""
 
@@ -29,7 +40,9 @@ class Teller:
         about = view.queue.about(row.digest)
         untold = any(each.kind == QueueKind.MIRROR and each.entry for each in about)
         waiting = [each for each in about if each.kind == QueueKind.PROXY and waits(each)]
-        new = not any(each.kind == QueueKind.MIRROR for each in about) and row in waiting
+        # By number: a row that was just queued has its moments more exactly than the store.
+        queued = any(each.number == row.number for each in waiting)
+        new = queued and not any(each.kind == QueueKind.MIRROR for each in about)
         entry = waiting[0].entry if waiting and (untold or new) else None
         view.queue.replace(QueueRow(QueueKind.MIRROR, row.digest, now, row.type, row.key, entry))
 

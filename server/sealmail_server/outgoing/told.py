@@ -1,6 +1,5 @@
 """What ``PARTNER QUEUED`` carries: the rows of one proxied block, in lines before the block."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,12 @@ from sealmail_protocol.keys import BlockKey
 from sealmail_server.outgoing.rows import content_of, dates_of
 from sealmail_store import QueueKind, QueueRow, QueueState
 
-_log = logging.getLogger(__name__)
-
 _BLOCK = b"Queued-Block: "
 _ROW = b"Queued-Row: "
-# Head lines beyond this are not told: the partner would throw such a body away.
+# A row of which the teller keeps a copy, and who is told of it is the owner.
+_COPY = b"Queued-Copy: "
+_KINDS = {_ROW: QueueKind.MIRRORED, _COPY: QueueKind.PROXY}
+# Head lines beyond this go by themselves: the partner would throw such a body away.
 _MAX_HEAD = 60 * 1024
 _NONE = "-"
 # A row and its copy at the partner.
@@ -27,7 +27,11 @@ _Lines = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the partner tells: the rows of one block, and the lines of the block, if it comes."""
+    """What the partner tells: the rows of one block, and the lines of the block, if it comes.
+
+    Each row is of the kind that it is here: a copy, or this server's own, of which the partner
+    has a copy.
+    """
 
     digest: bytes
     type: BlockType
@@ -35,18 +39,21 @@ class Told:
     lines: _Lines
 
 
-def told_body(digest: bytes, rows: Sequence[QueueRow]) -> bytes | None:
-    """Return the head of a ``PARTNER QUEUED``; ``None`` for nothing to tell, or too much."""
+def told_heads(digest: bytes, rows: Sequence[QueueRow]) -> tuple[bytes, ...]:
+    """Return the heads of as many ``PARTNER QUEUED`` as the rows need; none for nothing to tell.
+
+    The block belongs to the first one.
+    """
     known = [row for row in rows if row.digest == digest and row.kind in ROW_KINDS]
-    known = [row for row in known if row.kind == QueueKind.PROXY or not waits(row)]
     if not known:
-        return None
-    lines = [_BLOCK + f"{digest.hex()} {known[0].type}".encode(), *map(_row_line, known)]
-    head = b"".join(line + b"\r\n" for line in lines)
-    if len(head) > _MAX_HEAD:
-        _log.warning("a block with %d targets is too large to be mirrored", len(known))
-        return None
-    return head
+        return ()
+    first = _BLOCK + f"{digest.hex()} {known[0].type}\r\n".encode()
+    heads = [first]
+    for line in map(_row_line, known):
+        if len(heads[-1]) + len(line) > _MAX_HEAD:
+            heads.append(first)
+        heads[-1] += line
+    return tuple(heads)
 
 
 def parse_told(key: BlockKey, lines: _Lines) -> Told:
@@ -55,10 +62,10 @@ def parse_told(key: BlockKey, lines: _Lines) -> Told:
         raise ValueError("no Queued-Block line")
     digest, kind = lines[0][len(_BLOCK) :].decode().split(" ")
     count = 1
-    while count < len(lines) and lines[count].startswith(_ROW):
+    while count < len(lines) and lines[count].startswith(tuple(_KINDS)):
         count += 1
     type, raw = BlockType(kind), bytes.fromhex(digest)
-    rows = tuple(_parse_row(line[len(_ROW) :], raw, key, type) for line in lines[1:count])
+    rows = tuple(_parse_row(line, raw, key, type) for line in lines[1:count])
     if len(raw) != 32 or not rows:
         raise ValueError("no rows of a block")
     return Told(raw, type, rows, lines[count:])
@@ -84,13 +91,14 @@ def _row_line(row: QueueRow) -> bytes:
         format_date(start) if start else _NONE,
         row.destination or _NONE,
     )
-    return _ROW + " ".join(words).encode()
+    name = _COPY if row.kind == QueueKind.MIRRORED and waits(row) else _ROW
+    return name + " ".join(words).encode() + b"\r\n"
 
 
 def _parse_row(line: bytes, digest: bytes, key: BlockKey, type: BlockType) -> QueueRow:
-    owner, number, state, code, demand, queued, last, date, start, target = line.decode().split(
-        " "
-    )
+    name = next(each for each in _KINDS if line.startswith(each))
+    words = line[len(name) :].decode().split(" ")
+    owner, number, state, code, demand, queued, last, date, start, target = words
     waiting = QueueState(state) is QueueState.WAITING
     if waiting and (target == _NONE or _NONE in (date, start)):
         raise ValueError("a row that waits for nobody")
@@ -99,7 +107,7 @@ def _parse_row(line: bytes, digest: bytes, key: BlockKey, type: BlockType) -> Qu
     if not code.isascii() or len(code) > 16 or not 1 <= int(number) <= 999:
         raise ValueError("no row of the queue")
     return QueueRow(
-        kind=QueueKind.MIRRORED,
+        kind=_KINDS[name],
         digest=digest,
         queued=parse_date(queued),
         type=type,

@@ -57,21 +57,6 @@ def copy_store(directory: Path, target: Path) -> None:
     asyncio.run(copy())
 
 
-def remove_entries(directory: Path, entries: Iterable[StoredEntry]) -> None:
-    """Remove entries from a store."""
-    gone = list(entries)
-
-    def remove(view: WriteView) -> None:
-        for entry in gone:
-            view.remove_entry(entry.type, entry.key, entry.identity)
-
-    async def write() -> None:
-        async with BlockStore.open(directory) as store:
-            await store.write(remove)
-
-    asyncio.run(write())
-
-
 def _put(view: WriteView, entries: list[StoredEntry]) -> None:
     for entry in entries:
         view.put_entry(entry)

@@ -22,7 +22,7 @@ COLUMNS: Final = (
 ON_ITS_WAY: Final = timedelta(minutes=10)
 # Whole days, and what is younger than one apart.
 _AGES: Final = ((3600, "under an hour"), (86_400, "under a day"))
-_MAIL: Final = "message-announcement"
+_MAIL, _KEY = "message-announcement", "key-announcement"
 
 
 def replica_findings(blocks: DataFrame, moments: Mapping[str, int]) -> DataFrame:
@@ -69,12 +69,14 @@ def _entries(blocks: DataFrame) -> DataFrame:
 def _rank() -> Sequence[Column]:
     """Return what is lower for the version that a merge leaves; before the lower digest.
 
-    Of announcements that has more bits. Of others it is revoked, whatever the Dates, or newer.
+    The rules are those of ``sealmail_protocol.merges``: mail with more bits stays, a revoked key
+    whatever the Dates, else what is newer.
     """
-    bids = F.col("type") == _MAIL
+    kind, newer = F.col("type"), -F.unix_timestamp("date")
+    revoked = F.when(kind == _KEY, -F.col("revoked").cast("int")).otherwise(F.lit(0))
     return (
-        F.when(bids, -F.col("stamp_bits")).otherwise(-F.col("revoked").cast("int")).alias("first"),
-        F.when(bids, F.lit(0)).otherwise(-F.unix_timestamp("date")).alias("second"),
+        F.when(kind == _MAIL, -F.col("stamp_bits")).otherwise(revoked).alias("first"),
+        F.when(kind == _MAIL, F.lit(0)).otherwise(newer).alias("second"),
     )
 
 

@@ -63,10 +63,13 @@ def read_scenes(path: Path, cast: Cast) -> Iterator[Scene]:
     yield from (Scene(role, tuple(steps)) for role in roles)
 
 
-def commands_of(scene: Scene) -> Iterator[Command]:
-    """Return the commands of a scene, without what only looks like one inside a body."""
+def exchanges_of(scene: Scene) -> Iterator[tuple[Command, str]]:
+    """Return each command of a scene with the next line of the server.
+
+    What only looks like a command inside a body is none.
+    """
     in_body = False
-    for step in scene.steps:
+    for number, step in enumerate(scene.steps):
         if step.kind != "C>":
             continue
         if in_body:
@@ -77,7 +80,7 @@ def commands_of(scene: Scene) -> Iterator[Command]:
         except ValueError:
             continue
         in_body = isinstance(command, BodyCommand)
-        yield command
+        yield command, next(each.text for each in scene.steps[number:] if each.kind == "S>")
 
 
 class Player:

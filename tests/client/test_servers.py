@@ -1,0 +1,165 @@
+"""Which server of a group the client dials, and what becomes of those that do not serve."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from tests.client.samples import DATE
+from tests.net.conftest import Identity, make_identity
+from tests.net.small_server import AUTH_KEY, SmallServer, serving
+from tests.net.socks_server import SocksServer
+
+from sealmail_client.connecting import Connecting, DnsUse
+from sealmail_client.home_database import HomeDatabase
+from sealmail_client.servers import Servers
+from sealmail_client.settings import AuthKey, Place, Settings
+from sealmail_net.errors import NoServerReached, PinChanged, Unavailable, Unreachable
+from sealmail_net.pins import login_way
+from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.keys import KeyId
+from sealmail_protocol.replies import Banner
+
+ONION = ServerAddress("pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion", 8081)
+PUBLIC = ServerAddress("mail.example", 8081)
+HOME = Settings(
+    KeyId(bytes(20)), "Ann", "ann@a.example", Transport((PUBLIC,)), allow_private_targets=True
+)
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    """Return the key and certificate of the servers."""
+    return make_identity(tmp_path_factory.mktemp("identity"))
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The client's connections over a home of its own, by settings that the test may change."""
+
+    database: HomeDatabase
+
+    def servers(self, connecting: Connecting | None = None) -> Servers:
+        """Return what dials for the user."""
+        settings = replace(HOME, connecting=connecting) if connecting else HOME
+        return Servers(settings, {}, self.database, lambda: DATE)
+
+    def at_home(self, *group: ServerAddress) -> Servers:
+        """Return what dials for a user who has his account on these servers."""
+        settings = replace(HOME, transport=Transport(group))
+        keys = {Place.HOME: AuthKey(AUTH_KEY)}
+        return Servers(settings, keys, self.database, lambda: DATE)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """Return a new home: no server in it has a pin or failed lately."""
+    database = HomeDatabase(tmp_path / "mail.sqlite")
+    yield Desk(database)
+    database.close()
+
+
+async def reached(servers: Servers, *group: ServerAddress) -> ServerAddress:
+    """Return which server of a group takes what is delivered."""
+    async with servers.deliver(group) as peer:
+        return peer.server.address
+
+
+def closed_port() -> ServerAddress:
+    """Return an address on loopback where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return ServerAddress("127.0.0.1", free.getsockname()[1])
+
+
+def test_behind_a_busy_and_a_dead_server_the_third_is_reached(
+    identity: Identity, desk: Desk
+) -> None:
+    """And asked first from then on, as long as the others are known to have failed."""
+
+    async def scene() -> None:
+        busy = SmallServer(identity.context(), Banner(ending="BUSY"))
+        ready = SmallServer(identity.context())
+        async with serving(busy) as (first, _), serving(ready) as (third, _):
+            second = closed_port()
+            assert await reached(desk.servers(), first, second, third) == third
+            assert desk.servers().hints.order((first, second, third))[0] == third
+
+    asyncio.run(scene())
+
+
+def test_the_reasons_of_all_servers_are_told(identity: Identity, desk: Desk) -> None:
+    """When nobody serves, the error names every server's own reason, and the banner's words."""
+
+    async def scene() -> None:
+        busy = SmallServer(identity.context(), Banner(ending="BUSY"))
+        async with serving(busy) as (address, _):
+            with pytest.raises(NoServerReached, match="BUSY") as caught:
+                await reached(desk.servers(), address, closed_port())
+            assert {type(reason) for reason in caught.value.reasons} == {Unavailable, Unreachable}
+
+    asyncio.run(scene())
+
+
+def test_every_server_of_a_group_is_somebodys_first_to_look_keys_up(
+    identity: Identity, desk: Desk
+) -> None:
+    """Chance shares the work among those that all have what is asked for."""
+
+    async def scene() -> None:
+        small = [SmallServer(identity.context()) for _ in range(2)]
+        async with serving(small[0]) as (first, _), serving(small[1]) as (second, _):
+            servers, chosen = desk.servers(), set()
+            # All 40 by the same one: once in 10 ** 12 runs.
+            for _ in range(40):
+                async with servers.look_up((first, second)) as peer:
+                    chosen.add(peer.server.address)
+                if len(chosen) == 2:
+                    break
+            assert chosen == {first, second}
+
+    asyncio.run(scene())
+
+
+def test_a_changed_key_is_told_although_another_server_answers(
+    identity: Identity, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user must hear of it, and his mail need not wait for that."""
+
+    async def scene() -> None:
+        other = SmallServer(make_identity(tmp_path).context())
+        small = SmallServer(identity.context())
+        async with serving(other) as (changed, _), serving(small) as (ready, _):
+            both, alone = desk.at_home(changed, ready), desk.at_home(changed)
+            both.pins.remember(login_way(changed), identity.pin)
+            async with both.home() as peer:
+                assert peer.server.address == ready
+            with pytest.raises(NoServerReached) as caught:
+                async with alone.home():
+                    pass
+            assert isinstance(caught.value.reasons[0], PinChanged)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scene())
+    assert "shows another key than before" in caplog.text
+
+
+def test_the_preferred_address_of_a_group_is_dialled_first(identity: Identity, desk: Desk) -> None:
+    """An anonymous user never tries the public name of a server that has an onion too."""
+
+    async def scene() -> None:
+        async with serving(SmallServer(identity.context())) as (real, _):
+            proxy = SocksServer({ONION.host: real.port, PUBLIC.host: real.port})
+            async with proxy.serving() as at:
+                tor = Connecting(at, anonymous=True, exit_nodes=True, dns=DnsUse.OFF)
+                servers = desk.servers(tor)
+                for _ in range(2):
+                    assert await reached(servers, PUBLIC, ONION) == ONION
+                without = desk.servers(replace(tor, exit_nodes=False))
+                with pytest.raises(NoServerReached, match="exit node"):
+                    await reached(without, PUBLIC)
+        assert {one.host for one in proxy.asked} == {ONION.host}
+
+    asyncio.run(scene())
