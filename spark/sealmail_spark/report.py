@@ -36,7 +36,7 @@ _BYTES_OF_USER: Final = {
         *("announcement bytes of user", "key bytes of user", "claim bytes of user"),
     ),
     "total": ("total bytes of user",),
-    "apportioned among recipients": ("total apportioned bytes of user",),
+    "apportioned": ("total apportioned bytes of user",),
 }
 # What ``signature`` of facts can say.
 _OUTCOMES: Final = ("good", "bad", "no key", "undecided", "left out")
@@ -308,6 +308,7 @@ def _users(report: Report) -> str:
     orphans = report.of("references", "orphans").get("bytes", 0)
     return (
         f"<p>Storing once saves {saved:,.0f} bytes. Data that nobody names: {orphans:,.0f} bytes."
+        " Apportioned is the total with data shared among its recipients."
         f"</p><table class='evidence'><thead><tr><th>user</th>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
