@@ -215,7 +215,6 @@ def _check_lines(
         problems.append(Problem("malformed", "not kept in the canonical form"))
     if digest != row.digest:
         problems.append(Problem("wrong-digest", f"its content has {digest.hex()}"))
-    facts.stamped_date = block.date
     date = (block.date - _EPOCH) // timedelta(seconds=1)
     if date != row.date:
         recorded = _EPOCH + timedelta(seconds=row.date)

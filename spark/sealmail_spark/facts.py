@@ -75,7 +75,6 @@ class Facts:
     nonces: int | None = None
     nonce_height: int | None = None
     stamp: bytes | None = None
-    stamped_date: datetime | None = None
     tokened: bool | None = None
     named: tuple[bytes, ...] | None = None
     address: str | None = None

@@ -3,7 +3,7 @@
 Words of strangers (user ids, reasons) are in it, so every text is escaped and nothing is executed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sealmail_protocol.dates import format_date
 from sealmail_spark.codes import CODES, SEVERITIES
+from sealmail_spark.history import Drift
 from sealmail_spark.report_style import STYLE
 from sealmail_spark.results import Summary
 from sealmail_spark.svg import Series, bars, lines
@@ -28,6 +29,15 @@ _JOBS: Final = {
     "delivery": "Delivery",
 }
 _MOST_USERS = 15
+# Columns of the table of users and what is summed up in them; more have no room on a phone.
+_BYTES_OF_USER: Final = {
+    "data": ("bytes of user",),
+    "mail, key and claims": (
+        *("announcement bytes of user", "key bytes of user", "claim bytes of user"),
+    ),
+    "total": ("total bytes of user",),
+    "apportioned": ("total apportioned bytes of user",),
+}
 # What ``signature`` of facts can say.
 _OUTCOMES: Final = ("good", "bad", "no key", "undecided", "left out")
 
@@ -44,7 +54,7 @@ class Report:
     summary: Summary
     findings: Sequence[Mapping[str, Any]]
     figures: Sequence[Figure]
-    drift: Sequence[tuple[str, str, str, int]] = field(default=())
+    drift: Sequence[Drift] = field(default=())
     jobs: tuple[str, ...] = ()
 
     def html(self) -> str:
@@ -89,20 +99,8 @@ class Report:
         )
 
     def _drift(self) -> str:
-        runs = sorted({run for run, _, _, _ in self.drift})
-        if len(runs) < 2:
-            return ""
-        counts = {
-            severity: [
-                float(sum(n for r, _, s, n in self.drift if r == run and s == severity))
-                for run in runs
-            ]
-            for severity in SEVERITIES
-        }
-        labels = [f"{run[4:6]}-{run[6:8]} {run[9:11]}:{run[11:13]}" for run in runs]
-        series = [Series(_plural(name), tuple(values)) for name, values in counts.items()]
-        drawn = lines("Findings of each run", labels, series, "findings")
-        return f"<section><h2>Drift</h2>{drawn}</section>"
+        drawn = "".join(map(_drifting, self.drift))
+        return f"<section><h2>Drift</h2>{drawn}</section>" if drawn else ""
 
     def _section(self, job: str) -> str:
         drawn = "".join(draw(self) for draw in _PLOTS.get(job, ()))
@@ -140,6 +138,21 @@ class Report:
 
 
 _BLOCKS: Final = ("store", "blocks")
+
+
+def _drifting(drift: Drift) -> str:
+    """Draw what can be compared: two runs that were asked the same, or more."""
+    runs = sorted({run for run, _, _ in drift.points})
+    if len(runs) < 2:
+        return ""
+    labels = [f"{run[4:6]}-{run[6:8]} {run[9:11]}:{run[11:13]}" for run in runs]
+    known = {(run, name): value for run, name, value in drift.points}
+    if drift.counted:
+        # Of what was not found there were none.
+        known = {(run, name): 0.0 for run in runs for name in SEVERITIES} | known
+    names = [name for name in (*SEVERITIES, *_TYPES) if any(key[1] == name for key in known)]
+    series = [Series(name, tuple(known.get((run, name)) for run in runs)) for name in names]
+    return lines(f"{_JOBS[drift.job]}: {drift.title}", labels, series, drift.unit)
 
 
 def _plural(severity: str) -> str:
@@ -278,24 +291,36 @@ def _work(report: Report) -> str:
 
 
 def _users(report: Report) -> str:
-    shares = report.of("references", "apportioned bytes of user")
+    shares = report.of("references", "total apportioned bytes of user")
     if not shares:
         return ""
-    whole = report.of("references", "bytes of user")
-    most = sorted(shares.items(), key=lambda pair: -pair[1])[:_MOST_USERS]
+    columns = [
+        [report.of("references", measure) for measure in measures]
+        for measures in _BYTES_OF_USER.values()
+    ]
+    most = sorted(shares, key=lambda user: -shares[user])[:_MOST_USERS]
     rows = "".join(
-        f'<tr><td><code>{escape(user)}</code></td><td class="number">{whole[user]:,.0f}</td>'
-        f'<td class="number">{share:,.0f}</td></tr>'
-        for user, share in most
-    )
+        _row(f"<code>{escape(user)}</code>", [_sum_of(found, [user]) for found in columns])
+        for user in most
+    ) + _row("all users", [_sum_of(found, shares) for found in columns])
+    heads = "".join(f"<th class='number'>{title}</th>" for title in _BYTES_OF_USER)
     saved = report.of("references", "single-copy savings").get("bytes", 0)
     orphans = report.of("references", "orphans").get("bytes", 0)
     return (
         f"<p>Storing once saves {saved:,.0f} bytes. Data that nobody names: {orphans:,.0f} bytes."
-        "</p><table class='evidence'><thead><tr><th>user</th><th class='number'>bytes</th>"
-        "<th class='number'>apportioned among recipients</th></tr></thead>"
+        " Apportioned is the total with data shared among its recipients."
+        f"</p><table class='evidence'><thead><tr><th>user</th>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
+
+
+def _sum_of(found: Sequence[Mapping[str, float]], users: Iterable[str]) -> float:
+    return sum(each.get(user, 0) for user in users for each in found)
+
+
+def _row(name: str, values: Sequence[float]) -> str:
+    numbers = "".join(f'<td class="number">{value:,.0f}</td>' for value in values)
+    return f"<tr><td>{name}</td>{numbers}</tr>"
 
 
 def _missing(report: Report) -> str:

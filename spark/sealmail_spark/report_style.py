@@ -19,7 +19,7 @@ border-radius:.4rem;padding:.5rem .8rem}.tile b{font-size:1.5rem;display:block}
 .good{color:var(--good)}
 table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;vertical-align:top;padding:.35rem .5rem;border-bottom:1px solid var(--line)}
-.number{text-align:right;font-variant-numeric:tabular-nums}
+.number{text-align:right;font-variant-numeric:tabular-nums}td.number{white-space:nowrap}
 code{overflow-wrap:anywhere;font-size:.8rem}td{overflow-wrap:anywhere}
 figure{margin:1rem 0}figcaption{font-weight:600}
 figure ul{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;margin:0;padding:0 0 0 10%}

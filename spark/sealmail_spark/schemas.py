@@ -147,6 +147,23 @@ FINDINGS: Final = StructType(
         StructField("detail", _STRING, False),
     ]
 )
+# One row for each job of a run in a history: what it was asked.
+RUNS: Final = StructType(
+    [
+        StructField("job", _STRING, False),
+        StructField("stores", ArrayType(_STRING, False), False),
+        StructField("signatures", DoubleType(), False),
+    ]
+)
+# How many findings of a kind a run in a history had.
+COUNTS: Final = StructType(
+    [
+        *(FINDINGS[name] for name in ("job", "store", "severity", "code")),
+        StructField("count", _LONG, False),
+    ]
+)
+# A claim that a run in a history saw.
+CLAIMS: Final = StructType([FACTS[name] for name in ("store", "address", "identity", "date")])
 # One row for each figure of a job: `measure` of what is told apart by `group`.
 FIGURES: Final = StructType(
     [

@@ -17,6 +17,11 @@ from tests.end_to_end.programs import free_port
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SECONDS = 240
+# Spark, and pyarrow and pandas with what they need.
+_OF_SPARK = (
+    *("pyspark", "py4j", "pyarrow", "pyarrow.libs", "numpy", "numpy.libs"),
+    *("pandas", "pandas.libs", "dateutil", "pytz", "tzdata"),
+)
 _BRISK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -104,11 +109,11 @@ def _wait_for_workers(page: str, count: int) -> None:
 
 
 def bare_python(place: Path) -> Path:
-    """Make a Python that can import pyarrow and Spark, and neither ours nor compiled OpenPGP."""
+    """Make a Python that has Spark and what Spark asks for, and neither ours nor OpenPGP."""
     libraries = place / "libraries"
     libraries.mkdir()
     site = Path(pyarrow.__file__).parents[1]
-    for name in ("pyarrow", "pyspark", "py4j", "numpy", "numpy.libs", "pyarrow.libs"):
+    for name in _OF_SPARK:
         if (site / name).exists():
             (libraries / name).symlink_to(site / name)
     python = place / "python"

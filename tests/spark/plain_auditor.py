@@ -4,8 +4,9 @@ It shares the protocol's parsers and verifier with the audits, but none of their
 """
 
 import hashlib
+import math
 import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +26,18 @@ from sealmail_protocol.errors import InvalidBlock
 from sealmail_protocol.keys import BlockKey, KeyId, data_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_verify import BadSignature, Verifier
+from sealmail_verify.evidence import read_key_block
 
 HOUR, DAY = 3600, 86_400
 
 # job, code, type, key
 Found = tuple[str, str, str, str]
+# job, measure, group
+Figure = tuple[str, str, str]
+ALGORITHMS = {1: "RSA", 22: "EdDSA"}
+KEY, CLAIM, MAIL = "key-announcement", "address-claim", "message-announcement"
+# Nonces that were searched by counting have so many digits.
+COUNTED = 9
 
 
 @dataclass
@@ -37,11 +45,11 @@ class PlainAudit:
     """What is wrong with one store, and how much is in it."""
 
     findings: list[Found] = field(default_factory=list)
-    blocks: Counter[str] = field(default_factory=Counter)
-    values: Counter[str] = field(default_factory=Counter)
-    levels: Counter[str] = field(default_factory=Counter)
-    user_bytes: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    saved: int = 0
+    figures: defaultdict[Figure, float] = field(default_factory=lambda: defaultdict(float))
+
+    def count(self, job: str, measure: str, group: object, value: float = 1) -> None:
+        """Add to a figure."""
+        self.figures[job, measure, str(group)] += value
 
 
 @dataclass
@@ -80,7 +88,35 @@ def audit(directory: Path) -> PlainAudit:
     _pow(entries, keys, seen, result)
     for value in values:
         _examine_value(value, seen, result)
+    for entry in entries:
+        _count(entry, seen, result)
     return result
+
+
+def _count(entry: _Entry, seen: int, result: PlainAudit) -> None:
+    """Count one block of the server's own into the figures of ``store``."""
+    row, whole = entry.row, entry.row["size"] + len(entry.row["header"])
+    bits = None if entry.bits is None else min(entry.bits, row["stamp_bits"])
+    _count_block(row["type"], "", whole, bits, seen - row["date"], result)
+    if row["type"] == "data":
+        result.count("store", "size", _power(row["size"]))
+
+
+def _count_block(
+    kind: str, of: str, whole: int, bits: int | None, age: int, result: PlainAudit
+) -> None:
+    result.count("store", f"{of}blocks", kind)
+    result.count("store", f"{of}bytes", kind, whole)
+    result.count("store", f"{of}age", f"{kind} {age // DAY}")
+    if bits is not None:
+        result.count("store", f"{of}level", f"{kind} {bits}")
+
+
+def _power(size: int) -> int:
+    power = 1
+    while power < size:
+        power *= 2
+    return power
 
 
 def _examine_value(row: dict[str, Any], seen: int, result: PlainAudit) -> None:
@@ -106,8 +142,15 @@ def _examine_value(row: dict[str, Any], seen: int, result: PlainAudit) -> None:
         wrong["bad-signature"] = not _signed(block, certificate, block.key_id)
     if isinstance(block, KeyAnnouncement):
         wrong["bad-signature"] = not _signed(block, block, KeyId(row["key"]))
-    name = row["key"].hex().upper()
-    result.values[row["type"]] += 1
+    name, data = row["key"].hex().upper(), len(block.data) if isinstance(block, DataBlock) else 0
+    _count_block(row["type"], "DHT ", len(body), min(bits, row["stamp_bits"]), int(age), result)
+    if isinstance(block, DataBlock):
+        result.count("store", "DHT size", _power(data))
+    if isinstance(block, AddressClaim | KeyAnnouncement):
+        outcome = (
+            "bad" if wrong.get("bad-signature") else "no key" if wrong["malformed"] else "good"
+        )
+        result.count("store", "DHT signature", f"{row['type']} {outcome}")
     result.findings += [("store", code, row["type"], name) for code in wrong if wrong[code]]
 
 
@@ -155,9 +198,8 @@ def _examine(entry: _Entry, directory: Path, seen: int, result: PlainAudit) -> N
                 wrong.add("weak-stamp")
             elif entry.bits < row["stamp_bits"]:
                 wrong.add("overstated-stamp")
-    result.blocks[row["type"]] += 1
-    if entry.bits is not None:
-        result.levels[f"{row['type']} {min(entry.bits, row['stamp_bits'])}"] += 1
+    if (claimed if row["type"] == "data" else len(header)) > BLOCK_POLICY[row["type"]].size:
+        wrong.add("too-large")
     result.findings += [("store", code, row["type"], entry.key) for code in wrong]
 
 
@@ -189,18 +231,24 @@ def _compared(row: dict[str, Any], block: Block, seen: int) -> set[str]:
 
 
 def _verify(entry: _Entry, keys: dict[bytes, KeyAnnouncement], result: PlainAudit) -> None:
-    block = entry.block
+    block, kind = entry.block, entry.row["type"]
     if not isinstance(block, KeyAnnouncement | AddressClaim):
         return
     owner = block.key_id.raw if isinstance(block, AddressClaim) else entry.row["key"]
+    outcome = "no key"
     if owner not in keys:
-        result.findings.append(("store", "claim-without-key", entry.row["type"], entry.key))
-        return
-    armored = keys[owner].signed.armored_key
-    try:
-        Verifier().verify_clear_signed(block.signed.message, armored, KeyId(owner))
-    except BadSignature:
-        result.findings.append(("store", "bad-signature", entry.row["type"], entry.key))
+        result.findings.append(("store", "claim-without-key", kind, entry.key))
+    else:
+        armored = keys[owner].signed.armored_key
+        try:
+            found = Verifier().verify_clear_signed(block.signed.message, armored, KeyId(owner))
+            outcome = "good"
+            if kind == KEY and found.revoked != bool(entry.row["revoked"]):
+                result.findings.append(("store", "wrong-revocation", kind, entry.key))
+        except BadSignature:
+            outcome = "bad"
+            result.findings.append(("store", "bad-signature", kind, entry.key))
+    result.count("store", "signature", f"{kind} {outcome}")
 
 
 def _references(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
@@ -215,19 +263,48 @@ def _references(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
                 kind = entry.row["type"]
                 result.findings.append(("references", "missing-data", kind, entry.key))
     for key, holders in users.items():
-        size = sizes.get(key, 0)
-        result.saved += size * (len(holders) - 1)
-        for holder in set(holders):
-            result.user_bytes[holder.hex().upper()] += size / len(set(holders))
+        if key not in sizes:
+            continue
+        size, shared = sizes[key], len(set(holders))
+        result.count("references", "single-copy savings", "bytes", size * (len(holders) - 1))
+        for holder in {holder.hex().upper() for holder in holders}:
+            result.count("references", "bytes of user", holder, size)
+            result.count("references", "data blocks of user", holder)
+            result.count("references", "apportioned bytes of user", holder, size / shared)
+            result.count("references", "total bytes of user", holder, size)
+            result.count("references", "total apportioned bytes of user", holder, size / shared)
+    for entry in entries:
+        _count_text(entry, result)
     for entry in entries:
         row = entry.row
         limit = BLOCK_POLICY[row["type"]].max_age.total_seconds() + 2 * HOUR
         old = seen - row["date"] >= limit
         loose = row["type"] == "data" and row["key"] not in users
+        if loose:
+            result.count("references", "orphans", "blocks")
+            result.count("references", "orphans", "bytes", row["size"])
         if old and (loose or row["type"] != "data") and not row["revoked"]:
             result.findings.append(("references", "kept-too-long", row["type"], entry.key))
         elif loose:
             result.findings.append(("references", "orphan-data", row["type"], entry.key))
+
+
+def _count_text(entry: _Entry, result: PlainAudit) -> None:
+    """Count a block of somebody's own by who that is."""
+    row, size = entry.row, len(entry.row["header"])
+    whose = {
+        MAIL: ("announcement", row["holder"]),
+        KEY: ("key", row["key"]),
+        CLAIM: ("claim", row["identity"]),
+    }
+    if row["type"] not in whose:
+        return
+    name, owner = whose[row["type"]]
+    user = owner.hex().upper()
+    if name == "announcement":
+        result.count("references", "mails of user", user)
+    for measure in (f"{name} bytes", "total bytes", "total apportioned bytes"):
+        result.count("references", f"{measure} of user", user, size)
 
 
 def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
@@ -236,16 +313,24 @@ def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
         block, kind = entry.block, entry.row["type"]
         if isinstance(block, AddressClaim):
             claims[entry.key].add(block.key_id.raw)
+            result.count("keys", "claims", "claims")
         if not isinstance(block, KeyAnnouncement):
             continue
         facts = Verifier().read_certificate(block.signed.armored_key)
+        held = read_key_block(block.signed.armored_key)
+        algorithm = ALGORITHMS[held.algorithm]
+        result.count("keys", "algorithm", f"{algorithm} {held.bits}" if held.bits else algorithm)
+        result.count("keys", "price", block.price.bits)
+        for network in {one.network.value for one in block.transport.servers} or {"entangled"}:
+            result.count("keys", "network", network)
+        result.count("pow", "demanded", block.price.bits)
         if entry.row["revoked"]:
             result.findings.append(("keys", "revoked-key", kind, entry.key))
         elif block.expires.timestamp() < seen:
             result.findings.append(("keys", "stale-announcement", kind, entry.key))
         if facts.expires is not None and facts.expires.timestamp() < seen:
             result.findings.append(("keys", "expired-key", kind, entry.key))
-        if facts.old_self_signature:
+        if facts.old_self_signature or (algorithm == "RSA" and held.bits < 2048):
             result.findings.append(("keys", "weak-key", kind, entry.key))
     for key, owners in claims.items():
         if len(owners) > 1:
@@ -261,6 +346,7 @@ def _pow(
         if not isinstance(block, MessageAnnouncement) or entry.bits is None:
             continue
         kind = entry.row["type"]
+        _count_payment(block, min(entry.bits, entry.row["stamp_bits"]), result)
         paid[block.challenge, frozenset(block.stamp.nonces)].append(entry)
         if 2 * HOUR < entry.row["date"] - seen <= 48 * HOUR:
             result.findings.append(("pow", "stamped-ahead", kind, entry.key))
@@ -272,3 +358,14 @@ def _pow(
         if len(alike) > 1:
             key = min(BlockKey(entry.row["key"]) for entry in alike)
             result.findings.append(("pow", "reused-stamp", "message-announcement", key.hex))
+
+
+def _count_payment(block: MessageAnnouncement, bits: int, result: PlainAudit) -> None:
+    kind = "with token" if block.token else "by price"
+    result.count("pow", "mails", kind)
+    result.count("pow", "paid", f"{kind} {bits}")
+    result.count("pow", "hashes expected", kind, math.sqrt(math.pi / 2 * 2**bits))
+    if all(len(nonce) == COUNTED for nonce in block.stamp.nonces):
+        result.count("pow", "stamps counted", kind)
+        tried = max(int(nonce, 16) for nonce in block.stamp.nonces) + 1
+        result.count("pow", "hashes counted", kind, tried)

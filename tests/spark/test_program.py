@@ -2,17 +2,25 @@
 
 import json
 import re
-import time
+import shutil
+import sqlite3
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
+from random import Random
 
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
-from tests.spark.conftest import BLOCKS
+from tests.spark.conftest import NOW
 
 from sealmail_spark.cli.program import main
+from sealmail_spark.generator.entangled import VALUE_FAULTS
+from sealmail_spark.generator.faults import FAULTS
 from sealmail_spark.generator.making import Made
+from sealmail_spark.generator.town import Town
+from sealmail_spark.generator.writing import write_store
+from sealmail_spark.history import History, Question
 from sealmail_spark.results import Summary, Tolerance
 
 
@@ -71,8 +79,9 @@ def test_generate_makes_a_store_and_the_list_of_its_faults(tmp_path: Path) -> No
     done = run("generate", tmp_path / "new", "--blocks", 40, "--faults", 1)
     assert done.exit_code == 0
     seeded = json.loads((tmp_path / "new" / "seeded.json").read_text())
-    assert {"job", "code", "type", "key", "held"} == set(seeded[0])
-    assert len({(one["held"], one["code"]) for one in seeded}) == len(seeded)
+    assert {"job", "code", "type", "key", "held", "store"} == set(seeded[0])
+    ways = sum(len(ways) for ways in FAULTS.values()) + len(VALUE_FAULTS)
+    assert len(seeded) == ways
 
 
 class _Page(HTMLParser):
@@ -96,12 +105,17 @@ def test_the_report_is_one_page_with_plots_and_drift(
     del spark
     ledger = tmp_path / "ledger.jsonl"
     ledger.write_text(_ledger())
-    page = tmp_path / "report.html"
+    page, store = tmp_path / "report.html", tmp_path / "seeded"
+    shutil.copytree(stores / "seeded", store)
     options = ("--history", tmp_path / "history", "--signatures", 0, "--fail-on", "fault:9999")
-    assert run("keys", stores / "seeded", *options).exit_code == 0
-    # A run is known by its second.
-    time.sleep(1)
-    done = run("report", page, stores / "seeded", *options, "--ledger", ledger)
+    # Neither other stores nor other shares of signatures can be compared with what follows.
+    assert run("references", stores, *options).exit_code == 0
+    assert run("store", store, *options, "--signatures", 1).exit_code == 0
+    assert run("store", store, *options).exit_code == 0
+    town = Town(Random(12), NOW, 0)  # noqa: S311 - invented mail is no secret
+    late = [town.workshop.data(town.moment(), 900) for _ in range(7)]
+    write_store(store, late, NOW)
+    done = run("report", page, store, *options, "--ledger", ledger)
     assert done.exit_code == 0, done.output
     html = page.read_text()
     read = _Page()
@@ -114,8 +128,67 @@ def test_the_report_is_one_page_with_plots_and_drift(
     assert re.search(r"Signatures: \d+ left out\.", html)
     assert re.search(r"\d+ keys were not read", html)
     assert re.search(r"note: \d+ keys were not read", done.stderr)
-    assert re.search(r"Rates by the ledger: delivery: 75.0%; acknowledgment: 33.3%", html)
-    assert f"{BLOCKS:,}"[0] in html
+    assert "Rates by the ledger: delivery: 80.0%; acknowledgment: 25.0%" in html
+    assert f"{_blocks(store):,} blocks in 1 stores<br>seeded</p>" in html
+    assert "Mail a day" in html
+    assert_drift(html, store)
+
+
+def assert_drift(html: str, store: Path) -> None:
+    """Assert that the two equal runs of ``store`` are drawn, point for point, and no others."""
+    drift = html.split("<h2>Drift</h2>", 1)[1].split("</section>", 1)[0]
+    drawn = re.findall(r"<figcaption>(.*?) <span", drift)
+    assert drawn == [f"Blocks: {what}" for what in DRIFTING]
+    figures = dict(zip(drawn, re.findall(r"<figure>.*?</figure>", drift), strict=True))
+    assert [len(_points(figures[f"Blocks: {what}"])) for what in DRIFTING] == [6, 10, 10, 10]
+    # Nothing that ``store`` looks for came to the store, but seven blocks of 900 bytes did.
+    findings = _points(figures["Blocks: findings"])
+    assert findings[0] == findings[1]
+    assert findings[0][1] > 10
+    with closing(sqlite3.connect(store / "index.sqlite")) as index:
+        ((total, count),) = index.execute(
+            "SELECT sum(size + length(header)), count(*) FROM entries WHERE type = 'data'"
+        ).fetchall()
+        ((late, added),) = index.execute(
+            "SELECT sum(size + length(header)), count(*) FROM"
+            " (SELECT * FROM entries WHERE type = 'data' ORDER BY id DESC LIMIT 7)"
+        ).fetchall()
+    sizes = _points(figures["Blocks: mean size"])
+    before, after = (value for name, value in sizes if name == "data")
+    assert before == pytest.approx((total - late) / (count - added), rel=0.01)
+    assert after == pytest.approx(total / count, rel=0.01)
+    assert before != after
+
+
+def test_runs_without_a_finding_are_points_at_zero(
+    spark: SparkSession, made: dict[str, Made], tmp_path: Path
+) -> None:
+    """Even a history in which nothing was ever found is one."""
+    history = tmp_path / "history"
+    for _ in range(2):
+        run("keys", made["sound"].directory, "--history", history, "--signatures", 0)
+    asked = Question(("sound",), 0.0)
+    findings, *others = History(history).drifts(spark, ["keys"], asked)
+    assert [(name, value) for _, name, value in findings.points] == [("", 0.0), ("", 0.0)]
+    assert not any(drift.points for drift in others)
+    (unlike, *_) = History(history).drifts(spark, ["keys"], Question(("sound",), 1.0))
+    assert unlike.points == ()
+
+
+DRIFTING = ("findings", "mean level", "mean age", "mean size")
+_POWERS = {"k": 1e3, "M": 1e6, "": 1.0}
+
+
+def _points(figure: str) -> list[tuple[str, float]]:
+    """Return the series and value of each point of a plot, in the order in which it is drawn."""
+    titles = re.findall(r"<title>([a-z-]+), [^:]+:\d\d: ([\d.e+-]+)([kM]?) ", figure)
+    return [(name, float(value) * _POWERS[power]) for name, value, power in titles]
+
+
+def _blocks(store: Path) -> int:
+    with closing(sqlite3.connect(store / "index.sqlite")) as index:
+        ((count,),) = index.execute("SELECT count(*) FROM entries").fetchall()
+        return int(count)
 
 
 def _ledger() -> str:
@@ -125,6 +198,7 @@ def _ledger() -> str:
         (2, "sent", day.format(1), day.format(2), None),
         (3, "sent", day.format(8), day.format(9), None),
         (4, "waiting", day.format(1), None, None),
+        (5, "sent", "2026-03-12T12:00:00Z", "2026-03-13T12:00:00Z", None),
     ]
     names = ("message", "state", "composed", "sent", "acknowledged")
     lines = [dict(zip(names, row, strict=True)) | {"recipient": "A" * 40} for row in rows]
@@ -139,10 +213,25 @@ def test_a_ledger_tells_times_rates_and_what_is_late(spark: SparkSession, tmp_pa
     done = run("delivery", ledger, "--json", "--fail-on", "warning", "--out", tmp_path / "out")
     assert done.exit_code == 1
     told = json.loads(done.stdout)
-    assert [(row["code"], row["count"]) for row in told["summary"]] == [("undelivered", 1)]
+    assert [
+        (row["severity"], row["code"], row["key"], row["detail"]) for row in told["findings"]
+    ] == [
+        ("warning", "undelivered", "A" * 40, "message 4, waiting, since 12 days"),
+        ("notice", "unacknowledged", "A" * 40, "message 2, sent, since 11 days"),
+    ]
     lines = (tmp_path / "out" / "figures.jsonl").read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     found = {(row["measure"], row["group"]): row["value"] for row in figures}
-    assert found["delivery rate", "of all"] == 0.75
+    assert found["delivery rate", "of all"] == 0.8
     assert found["acknowledgment seconds", "50%"] == 86_400
-    assert found["state", "sent"] == 2
+    assert found["state", "sent"] == 3
+
+
+def test_a_ledger_of_a_later_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Its rows might mean something else; the present version is understood."""
+    del spark
+    ledger = tmp_path / "ledger.jsonl"
+    for version, code in ((1, 0), (2, 2)):
+        ledger.write_text(json.dumps({"version": version, "message": 1, "state": "sent"}) + "\n")
+        done = run("delivery", ledger)
+        assert (done.exit_code, "ledger of version 2" in done.stderr) == (code, code == 2)

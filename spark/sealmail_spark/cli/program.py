@@ -14,7 +14,7 @@ from sealmail_spark.audits import JOBS, Background, audit_delivery
 from sealmail_spark.cli.common import Order, audit_options, fail, master_option, prices_options
 from sealmail_spark.cli.running import finish, report_of
 from sealmail_spark.exporting import export as write_export
-from sealmail_spark.jobs.delivery import LEDGER
+from sealmail_spark.jobs.delivery import read_ledgers
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Tables, Wish
 from sealmail_spark.session import open_session
@@ -93,9 +93,9 @@ def delivery(order: Order, ledgers: tuple[Path, ...]) -> None:
     With --store, also how much mail stores had a day: no more can be known from them.
     """
     spark = open_session(order.master, watched=order.watched)
-    ledger = spark.read.schema(LEDGER).json([str(path) for path in ledgers])
+    ledger = read_ledgers(spark, ledgers)
     tables = Tables(spark, order.paths, order.wish) if order.paths else None
-    finish(spark, order, {"delivery": audit_delivery(ledger, tables)})
+    finish(spark, order, tables, {"delivery": audit_delivery(ledger, tables)})
 
 
 @main.command()
@@ -118,11 +118,13 @@ def report(
     tables = Tables(spark, order.paths, order.wish)
     background = _background(spark, order, market)
     audits = {name: JOBS[name](tables, background) for name in jobs}
-    if ledger:
-        rows = spark.read.schema(LEDGER).json([str(path) for path in ledger])
-        audits["delivery"] = audit_delivery(rows, tables)
+    audits["delivery"] = audit_delivery(read_ledgers(spark, ledger), tables)
     finish(
-        spark, order, audits, lambda run: html.write_text(report_of(run, tables), encoding="utf-8")
+        spark,
+        order,
+        tables,
+        audits,
+        lambda run: html.write_text(report_of(run), encoding="utf-8"),
     )
 
 
@@ -151,9 +153,14 @@ def export(paths: tuple[Path, ...], target: Path, master: str | None) -> None:
 @main.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--blocks", type=click.IntRange(20), default=10_000, show_default=True)
-@click.option("--faults", type=click.IntRange(0), default=0, help="So many faults of each kind.")
 @click.option(
-    "--partners", is_flag=True, help="Make two stores, a and b, of which b lacks what a has."
+    "--faults",
+    type=click.IntRange(0),
+    default=0,
+    help="So many faults of each kind that a store, or with --partners partners, can have.",
+)
+@click.option(
+    "--partners", is_flag=True, help="Make two stores, a and b, each lacking what the other has."
 )
 @click.option(
     "--values", type=click.IntRange(0), default=0, help="So many values of the DHT beside them."
@@ -188,7 +195,7 @@ def run_jobs(names: list[str], order: Order, market: Market | None = None) -> No
     spark = open_session(order.master, watched=order.watched)
     tables = Tables(spark, order.paths, order.wish)
     background = _background(spark, order, market)
-    finish(spark, order, {name: JOBS[name](tables, background) for name in names})
+    finish(spark, order, tables, {name: JOBS[name](tables, background) for name in names})
 
 
 def _background(spark: SparkSession, order: Order, market: Market | None) -> Background:

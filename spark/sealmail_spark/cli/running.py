@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from sealmail_spark.audits import Audit, kept
 from sealmail_spark.cli.common import Order
 from sealmail_spark.findings import all_of
+from sealmail_spark.history import Question
 from sealmail_spark.reading import Tables
 from sealmail_spark.report import Report
 from sealmail_spark.results import Summary, worst_first, write_results
@@ -30,6 +31,7 @@ class Run:
     spark: SparkSession
     order: Order
     made: datetime
+    stores: tuple[str, ...]
     jobs: tuple[str, ...]
     findings: DataFrame
     figures: DataFrame
@@ -59,11 +61,12 @@ class Unseen:
 def finish(
     spark: SparkSession,
     order: Order,
+    tables: Tables | None,
     audits: Mapping[str, Audit],
     also: Callable[[Run], object] = lambda run: None,
 ) -> None:
     """Compute audits, leave what was ordered, do ``also``, and exit with 1 if it is too bad."""
-    made = datetime.now(UTC).replace(microsecond=0)
+    made, stores = datetime.now(UTC), tables.names() if tables else ()
     findings = {name: kept(audit.findings) for name, audit in audits.items()}
     figures = {name: kept(audit.figures) for name, audit in audits.items()}
     together = all_of(*findings.values())
@@ -75,8 +78,9 @@ def finish(
         claims = next(
             (audit.claims for audit in audits.values() if audit.claims is not None), None
         )
-        order.history.add(together, figured, claims, made)
-    also(Run(spark, order, made, tuple(audits), together, figured, summary))
+        question = Question(stores, order.wish.signatures)
+        order.history.add(together, figured, claims, tuple(audits), question, made)
+    also(Run(spark, order, made, stores, tuple(audits), together, figured, summary))
     shown = worst_first(together, order.most) if order.most else []
     _tell(order, summary, shown, Unseen.of(figured))
     for frame in (*findings.values(), *figures.values()):
@@ -87,18 +91,18 @@ def finish(
         sys.exit(1)
 
 
-def report_of(run: Run, tables: Tables) -> str:
+def report_of(run: Run) -> str:
     """Return the page about a run."""
     summed = run.figures.groupBy("job", "measure", "group").agg(F.sum("value").alias("value"))
     rows = summed.orderBy(F.desc("value")).limit(_FIGURES).collect()
-    history = run.order.history
+    history, question = run.order.history, Question(run.stores, run.order.wish.signatures)
     report = Report(
         made=run.made,
-        stores=tables.names(),
+        stores=run.stores,
         summary=run.summary,
         findings=worst_first(run.findings, _EVIDENCE),
         figures=[(row["job"], row["measure"], row["group"], row["value"]) for row in rows],
-        drift=history.severities(run.spark) if history else (),
+        drift=history.drifts(run.spark, run.jobs, question) if history else (),
         jobs=run.jobs,
     )
     return report.html()

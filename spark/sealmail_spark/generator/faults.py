@@ -1,7 +1,8 @@
 """One fault of each kind that audits look for, each seeded so that nothing else is wrong.
 
-A kind is a row of ``FAULTS``: a function that returns the entries to store, and where the finding
-will be. What no entry can express is done to the store afterwards, by ``damage``.
+A kind is a row of ``FAULTS``: functions, one for each way to commit it, that return the entries to
+store, and where the finding will be. What no entry can express is done to the store afterwards,
+by ``damage``.
 """
 
 import hashlib
@@ -13,12 +14,13 @@ from typing import Final
 
 from sealmail_pow import Difficulty, Stamp, level
 from sealmail_protocol.block_codec import parse_text_block
-from sealmail_protocol.blocks import BypassToken, MessageAnnouncement
+from sealmail_protocol.blocks import BlockType, BypassToken, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement, make_data_header
 from sealmail_protocol.fields import join_lines, split_lines
+from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import data_challenge_prefix
 from sealmail_spark.demands import SERVER
-from sealmail_spark.generator.people import new_key, revoked_key, small_rsa_key
+from sealmail_spark.generator.people import new_key, revoked_key, rsa_key
 from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.workshop import some_key, text_entry
 from sealmail_spark.store_files import data_file
@@ -28,17 +30,24 @@ LARGE: Final = 100_000
 HEALTHY_SIZE: Final = 900
 # Long enough to sign with, over when the audit looks.
 _SHORT_LIFE: Final = 1800
+# Beyond the age of all types but keys, and beyond that of keys.
+_OLD: Final = timedelta(days=12)
+_OLD_KEY: Final = timedelta(days=33)
 
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """A fault that an audit must find: which job, by which code, on which block, held for what."""
+    """A fault that an audit must find: which job, by which code, on which block, held for what.
+
+    ``store`` is given where there are several.
+    """
 
     job: str
     code: str
     type: str
     key: str
     held: str = SERVER
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,11 @@ def _wrong_size(town: Town) -> Fault:
     return Fault((data, word), data, (Damage(file=data.key.raw, cut_to=LARGE // 2),))
 
 
+def _too_large(town: Town) -> Fault:
+    data, word = _sound_mail(town, BLOCK_POLICY[BlockType.DATA].size + 1)
+    return Fault((data, word), data)
+
+
 def _missing_bytes(town: Town) -> Fault:
     data, word = _sound_mail(town, LARGE)
     return Fault((data, word), data, (Damage(file=data.key.raw),))
@@ -146,6 +160,20 @@ def _bad_signature(town: Town) -> Fault:
     return Fault((claim,), claim)
 
 
+def _wrong_revocation(town: Town) -> Fault:
+    """Keep a key that says of itself that it is revoked as one that is not."""
+    number = town.rng.randrange(1 << 40)
+    person = town.person(number, revoked_key(f"Unheard {number}"), user="unheard")
+    key = town.workshop.key(person, town.moment(timedelta(days=6)))
+    return Fault((key,), key)
+
+
+def _claim_without_key(town: Town) -> Fault:
+    stranger = town.person(town.rng.randrange(1 << 40), user="stranger")
+    claim = town.workshop.claim(stranger, town.moment())
+    return Fault((claim,), claim)
+
+
 def _orphan_data(town: Town) -> Fault:
     data = town.workshop.data(town.moment(), HEALTHY_SIZE)
     return Fault((data,), data)
@@ -157,8 +185,33 @@ def _missing_data(town: Town) -> Fault:
     return Fault((word,), word)
 
 
-def _kept_too_long(town: Town) -> Fault:
-    old = town.workshop.acknowledgment(town.now - timedelta(days=12))
+def _old_acknowledgment(town: Town) -> Fault:
+    old = town.workshop.acknowledgment(town.now - _OLD)
+    return Fault((old,), old)
+
+
+def _old_claim(town: Town) -> Fault:
+    address = f"former{town.rng.randrange(1 << 40)}@example.net"
+    old = town.workshop.claim(town.rng.choice(town.people), town.now - _OLD, address=address)
+    return Fault((old,), old)
+
+
+def _old_key(town: Town) -> Fault:
+    """Keep a key beyond its age that says that it is good for longer."""
+    person = town.person(town.rng.randrange(1 << 40), user="patient")
+    old = town.workshop.key(person, town.now - _OLD_KEY, life=2 * _OLD_KEY)
+    return Fault((old,), old)
+
+
+def _old_announcement(town: Town) -> Fault:
+    """Keep word of a mail whose data may stay as long as it is named."""
+    data = town.workshop.data(town.now - _OLD, HEALTHY_SIZE)
+    word = town.workshop.announcement(town.rng.choice(town.people), data.date, [data.key])
+    return Fault((data, word), word)
+
+
+def _old_data(town: Town) -> Fault:
+    old = town.workshop.data(town.now - _OLD, HEALTHY_SIZE)
     return Fault((old,), old)
 
 
@@ -182,9 +235,17 @@ def _revoked_key(town: Town) -> Fault:
     return Fault((key,), key)
 
 
-def _weak_key(town: Town) -> Fault:
+def _small_key(town: Town) -> Fault:
+    return _key_of_gpg(town, bits=1024)
+
+
+def _sha1_key(town: Town) -> Fault:
+    return _key_of_gpg(town, bits=2048, digest="SHA1")
+
+
+def _key_of_gpg(town: Town, *, bits: int, digest: str = "SHA256") -> Fault:
     number = town.rng.randrange(1 << 40)
-    person = town.person(number, small_rsa_key(f"Weak {number}"), user="weak")
+    person = town.person(number, rsa_key(f"Weak {number}", bits, digest), user="weak")
     key = town.workshop.key(person, town.moment(timedelta(days=6)))
     return Fault((key,), key)
 
@@ -235,36 +296,41 @@ def _underpaid(town: Town) -> Fault:
 
 
 # By job and code.
-FAULTS: Final[dict[tuple[str, str], Callable[[Town], Fault]]] = {
-    ("store", "malformed"): _malformed,
-    ("store", "wrong-key"): _wrong_key,
-    ("store", "weak-stamp"): _weak_stamp,
-    ("store", "overstated-stamp"): _overstated_stamp,
-    ("store", "wrong-size"): _wrong_size,
-    ("store", "missing-bytes"): _missing_bytes,
-    ("store", "wrong-date"): _wrong_date,
-    ("store", "future-date"): _future_date,
-    ("store", "wrong-digest"): _wrong_digest,
-    ("store", "wrong-identity"): _wrong_identity,
-    ("store", "bad-signature"): _bad_signature,
-    ("references", "orphan-data"): _orphan_data,
-    ("references", "missing-data"): _missing_data,
-    ("references", "kept-too-long"): _kept_too_long,
-    ("keys", "stale-announcement"): _stale_announcement,
-    ("keys", "expired-key"): _expired_key,
-    ("keys", "revoked-key"): _revoked_key,
-    ("keys", "weak-key"): _weak_key,
-    ("keys", "rival-claims"): _rival_claims,
-    ("pow", "reused-stamp"): _reused_stamp,
-    ("pow", "stamped-ahead"): _stamped_ahead,
-    ("pow", "underpaid"): _underpaid,
+FAULTS: Final[dict[tuple[str, str], tuple[Callable[[Town], Fault], ...]]] = {
+    ("store", "malformed"): (_malformed,),
+    ("store", "wrong-key"): (_wrong_key,),
+    ("store", "weak-stamp"): (_weak_stamp,),
+    ("store", "overstated-stamp"): (_overstated_stamp,),
+    ("store", "wrong-size"): (_wrong_size,),
+    ("store", "too-large"): (_too_large,),
+    ("store", "missing-bytes"): (_missing_bytes,),
+    ("store", "wrong-date"): (_wrong_date,),
+    ("store", "future-date"): (_future_date,),
+    ("store", "wrong-digest"): (_wrong_digest,),
+    ("store", "wrong-identity"): (_wrong_identity,),
+    ("store", "bad-signature"): (_bad_signature,),
+    ("store", "wrong-revocation"): (_wrong_revocation,),
+    ("store", "claim-without-key"): (_claim_without_key,),
+    ("references", "orphan-data"): (_orphan_data,),
+    ("references", "missing-data"): (_missing_data,),
+    ("references", "kept-too-long"): (
+        *(_old_acknowledgment, _old_claim, _old_key, _old_announcement, _old_data),
+    ),
+    ("keys", "stale-announcement"): (_stale_announcement,),
+    ("keys", "expired-key"): (_expired_key,),
+    ("keys", "revoked-key"): (_revoked_key,),
+    ("keys", "weak-key"): (_small_key, _sha1_key),
+    ("keys", "rival-claims"): (_rival_claims,),
+    ("pow", "reused-stamp"): (_reused_stamp,),
+    ("pow", "stamped-ahead"): (_stamped_ahead,),
+    ("pow", "underpaid"): (_underpaid,),
 }
 
 
 def seeded_faults(town: Town, each: int) -> Iterator[tuple[Seeded, Fault]]:
-    """Yield ``each`` faults of every kind."""
-    for (job, code), make in FAULTS.items():
-        for _ in range(each):
+    """Yield ``each`` faults of every kind, committed in each of its ways."""
+    for (job, code), ways in FAULTS.items():
+        for make in ways * each:
             fault = make(town)
             yield Seeded(job, code, str(fault.at.type), fault.at.key.hex), fault
 

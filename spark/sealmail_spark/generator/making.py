@@ -1,6 +1,6 @@
 """Making whole stores: sound blocks, faults among them, partners that differ, and the list."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -8,8 +8,8 @@ from random import Random
 
 from sealmail_spark.generator.entangled import seeded_values, sound_values
 from sealmail_spark.generator.faults import Damage, Seeded, damage, seeded_faults
+from sealmail_spark.generator.partners import Partners
 from sealmail_spark.generator.town import Town
-from sealmail_spark.generator.workshop import two_versions
 from sealmail_spark.generator.writing import copy_store, write_store, write_values
 from sealmail_store import StoredEntry
 
@@ -85,21 +85,21 @@ def make_keys(directory: Path, keys: int, *, claims: int, now: datetime) -> Made
 
 def make_pair(directory: Path, blocks: int, *, faults: int, seed: int, now: datetime) -> Made:
     """Make partners ``a`` and ``b``, equal but for ``faults`` of each kind that partners have."""
+    return make_partners(directory, ("a", "b"), blocks, faults=faults, seed=seed, now=now)
+
+
+def make_partners(
+    directory: Path, names: Sequence[str], blocks: int, *, faults: int, seed: int, now: datetime
+) -> Made:
+    """Make any number of partners, equal but for faults of each kind in each direction."""
     town = Town(Random(seed), now, blocks)  # noqa: S311 - invented mail is no secret
-    first, second = directory / "a", directory / "b"
+    first, *others = (directory / name for name in names)
     write_store(first, town.entries(), now + _LATER)
-    copy_store(first, second)
-    seeded: list[Seeded] = []
-    only_first: list[StoredEntry] = []
-    older: list[StoredEntry] = []
+    for other in others:
+        copy_store(first, other)
+    partners = Partners(town, names, now + _LATER)
     for _ in range(faults):
-        one = town.workshop.acknowledgment(town.moment())
-        only_first.append(one)
-        seeded.append(Seeded("replicas", "missing-at-partner", one.type, one.key.hex))
-        before, after = two_versions(town.workshop, town.moment(timedelta(days=8)))
-        only_first.append(after)
-        older.append(before)
-        seeded.append(Seeded("replicas", "differs", after.type, after.key.hex))
-    written = write_store(first, only_first, now + _LATER)
-    write_store(second, older, now + _LATER)
-    return Made(directory, blocks + written, tuple(seeded))
+        partners.add_faults()
+    for name, entries in partners.entries.items():
+        write_store(directory / name, entries, now + _LATER)
+    return Made(directory, blocks + partners.count, tuple(partners.seeded))

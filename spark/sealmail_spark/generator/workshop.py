@@ -167,10 +167,3 @@ def text_entry(
 def some_key(rng: Random) -> BlockKey:
     """Return a key that belongs to nothing."""
     return BlockKey(rng.randbytes(20))
-
-
-def two_versions(workshop: Workshop, date: datetime) -> tuple[StoredEntry, StoredEntry]:
-    """Return two acknowledgments of the same mail, the second a little later."""
-    secret = AckHash(workshop.rng.randbytes(20))
-    first = workshop.acknowledgment(date, secret)
-    return first, workshop.acknowledgment(date + timedelta(minutes=20), secret)

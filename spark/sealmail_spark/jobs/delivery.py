@@ -3,14 +3,16 @@
 By design nothing in a store links an announcement to its acknowledgment or to its sender.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of
+from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of, finding
 
 JOB: Final = "delivery"
 # A line of `sealmail outbox --export`, as far as it is used here.
@@ -23,17 +25,28 @@ LEDGER: Final = StructType(
         StructField("composed", StringType()),
         StructField("sent", StringType()),
         StructField("acknowledged", StringType()),
-        StructField("tries", IntegerType()),
-        StructField("bytes", LongType()),
-        StructField("bits", IntegerType()),
     ]
 )
+LEDGER_VERSION: Final = 1
 COLUMNS: Final = ("store", "type", "date")
 TYPES: Final = ("message-announcement", "acknowledgment")
 # A home server gives mail up after a week; most that will be read is read within it.
 LATE_DELIVERY: Final = timedelta(days=3)
 LATE_READING: Final = timedelta(days=10)
 _PARTS: Final = (0.5, 0.9, 0.99)
+
+
+def read_ledgers(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """Return the rows of ledgers; of a later version, which may mean otherwise, none is taken."""
+    if not paths:
+        return spark.createDataFrame([], LEDGER)
+    rows = spark.read.schema(LEDGER).json([str(path) for path in paths])
+    later = rows.where(F.col("version") > LEDGER_VERSION).limit(1).collect()
+    if later:
+        raise ValueError(
+            f"a ledger of version {later[0]['version']}: only {LEDGER_VERSION} is understood"
+        )
+    return rows
 
 
 def delivery_findings(ledger: DataFrame) -> DataFrame:
@@ -47,8 +60,8 @@ def delivery_findings(ledger: DataFrame) -> DataFrame:
     )
     return as_findings(
         all_of(
-            waiting.select(*_told("undelivered", "warning", "composed")),
-            unread.select(*_told("unacknowledged", "notice", "sent")),
+            _told("undelivered", "composed", waiting),
+            _told("unacknowledged", "sent", unread),
         )
     )
 
@@ -117,15 +130,10 @@ def _named(measure: str, group: str, value: Column) -> Column:
     )
 
 
-def _told(code: str, severity: str, since: str) -> list[Column]:
+def _told(code: str, since: str, rows: DataFrame) -> DataFrame:
     days = F.floor(_since(since) / 86_400)
-    return [
-        F.lit(JOB).alias("job"),
-        F.lit(severity).alias("severity"),
-        F.lit(code).alias("code"),
-        F.col("store"),
-        F.lit("mail").alias("type"),
-        F.col("recipient").alias("key"),
-        F.col(since).alias("date"),
-        F.format_string("message %d, %s, since %d days", "message", "state", days).alias("detail"),
-    ]
+    detail = F.format_string("message %d, %s, since %d days", "message", "state", days)
+    mail = rows.withColumns(
+        {"type": F.lit("mail"), "key": F.unhex("recipient"), "date": F.col(since)}
+    )
+    return mail.select(*finding(code, detail))

@@ -15,7 +15,7 @@ from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of,
 JOB: Final = "references"
 # The facts that this job asks for.
 COLUMNS: Final = (
-    *("store", "seen", "type", "key", "identity", "date", "size", "holder"),
+    *("store", "seen", "type", "key", "identity", "date", "size", "header_size", "holder"),
     *("revoked", "named"),
 )
 # A server sweeps once an hour, and looks at its clock as often.
@@ -35,7 +35,10 @@ def reference_findings(facts: DataFrame) -> DataFrame:
 
 
 def reference_figures(facts: DataFrame) -> DataFrame:
-    """Return what is saved by storing once, and bytes by user, shared among who is written to."""
+    """Return what is saved by storing once, and bytes by user, shared among who is written to.
+
+    Of a user are the blocks that bear its key id, and the data that its announcements name.
+    """
     data = _data(facts).select("store", "key", "size")
     names = _names(facts).select("store", F.col("named_key").alias("key"), "holder")
     held = names.groupBy("store", "key").agg(
@@ -63,14 +66,52 @@ def reference_figures(facts: DataFrame) -> DataFrame:
             ("data blocks of user", user, F.lit(1)),
         ],
     )
-    mails = figures_of(
-        facts.where(F.col("type") == _MAIL), JOB, [("mails of user", user, F.lit(1))]
+    own = facts.select("store", "type", "header_size", _user().alias("holder"))
+    is_mail = F.when(F.col("type") == _MAIL, user)
+    texts = figures_of(
+        own,
+        JOB,
+        [
+            ("mails of user", is_mail, F.lit(1)),
+            *(
+                (
+                    f"{name} bytes of user",
+                    F.when(F.col("type") == kind, user),
+                    F.col("header_size"),
+                )
+                for kind, name in _NAMES.items()
+            ),
+        ],
     )
-    return as_figures(all_of(totals, shares, mails))
+    every = of_user.select("store", "holder", "size", "users").unionByName(
+        own.where(F.col("holder").isNotNull()).select(
+            "store", "holder", F.col("header_size").alias("size"), F.lit(1).alias("users")
+        )
+    )
+    total = figures_of(
+        every,
+        JOB,
+        [
+            ("total bytes of user", user, F.col("size")),
+            ("total apportioned bytes of user", user, F.col("size") / F.col("users")),
+        ],
+    )
+    return as_figures(all_of(totals, shares, texts, total))
+
+
+# Whose a block is that is a user's own, by type; what it is called in figures.
+_OWNERS: Final = {_MAIL: "holder", "key-announcement": "key", "address-claim": "identity"}
+_NAMES: Final = {_MAIL: "announcement", "key-announcement": "key", "address-claim": "claim"}
+
+
+def _user() -> Column:
+    return F.coalesce(*(F.when(F.col("type") == kind, F.col(of)) for kind, of in _OWNERS.items()))
 
 
 def _data(facts: DataFrame) -> DataFrame:
-    return facts.where(F.col("type") == "data").drop("named", "holder", "identity", "revoked")
+    return facts.where(F.col("type") == "data").drop(
+        "named", "holder", "identity", "revoked", "header_size"
+    )
 
 
 def _names(facts: DataFrame) -> DataFrame:

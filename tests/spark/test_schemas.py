@@ -1,0 +1,141 @@
+"""What is written and read has the columns that docs/auditing.md explains, and no others."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
+from tests.spark.conftest import MARKET
+
+from sealmail_spark import jobs
+from sealmail_spark.audits import JOBS, Audit, Background, audit_delivery
+from sealmail_spark.exporting import export
+from sealmail_spark.generator.making import Made
+from sealmail_spark.history import History, Question
+from sealmail_spark.jobs.delivery import read_ledgers
+from sealmail_spark.reading import Tables, Wish
+from sealmail_spark.results import write_results
+from sealmail_spark.schemas import (
+    BLOCKS,
+    CLAIMS,
+    COUNTS,
+    FACTS,
+    FIGURES,
+    FINDINGS,
+    PAYMENTS,
+    RUNS,
+    TALLIES,
+)
+
+ROOT = Path(__file__).parents[2]
+TEXT = StringType()
+
+
+def columns(schema: StructType, *more: StructField) -> list[tuple[str, str]]:
+    """Return names and types in order; whether there may be no value is lost in a file."""
+    return [(field.name, field.dataType.simpleString()) for field in (*schema, *more)]
+
+
+def assert_columns(frame: DataFrame, schema: StructType, *more: str) -> None:
+    """Assert that a frame has the columns of a schema, and those that name its directories."""
+    assert columns(frame.schema) == columns(schema, *(StructField(name, TEXT) for name in more))
+
+
+@pytest.mark.parametrize("job", [*JOBS, "delivery"])
+def test_findings_and_figures_have_their_schemas(
+    spark: SparkSession, stores: Path, job: str
+) -> None:
+    """Whoever reads results can rely on names, types and order of their columns."""
+    tables = Tables(spark, [stores / "sound"], Wish())
+    audit: Audit = (
+        audit_delivery(read_ledgers(spark, ()), tables)
+        if job == "delivery"
+        else JOBS[job](tables, Background(MARKET))
+    )
+    assert_columns(audit.findings, FINDINGS)
+    assert_columns(audit.figures, FIGURES)
+    audit.release()
+
+
+@pytest.mark.parametrize(
+    ("view", "schema"), [("facts", FACTS), ("tallies", TALLIES), ("payments", PAYMENTS)]
+)
+def test_views_have_their_schemas(
+    spark: SparkSession, stores: Path, view: str, schema: StructType
+) -> None:
+    """A view is offered with its schema, and what its rows hold is of it."""
+    frame = spark.read.format("sealmail").option("view", view).load(str(stores / "sound"))
+    assert_columns(frame, schema)
+    rows = frame.limit(50).collect()
+    assert len(rows) == 50
+    for row in rows:
+        empty = {name for name, value in row.asDict().items() if value is None}
+        assert empty <= {field.name for field in schema if field.nullable}
+
+
+def test_files_have_their_schemas(
+    spark: SparkSession, made: dict[str, Made], tmp_path: Path
+) -> None:
+    """So do results, the history and an export, as Parquet that any program reads."""
+    tables = Tables(spark, [made["seeded"].directory], Wish())
+    audit = JOBS["keys"](tables, Background())
+    write_results(tmp_path / "out", audit.findings, audit.figures)
+    history, now = History(tmp_path / "history"), datetime.now(UTC)
+    question = Question(tables.names(), 0.0)
+    history.add(audit.findings, audit.figures, audit.claims, ("keys",), question, now)
+    export(spark, tables, tmp_path / "export")
+    audit.release()
+    written: dict[str, tuple[StructType, tuple[str, ...]]] = {
+        "out/findings": (FINDINGS, ()),
+        "out/figures": (FIGURES, ()),
+        "history/findings": (COUNTS, ("run",)),
+        "history/figures": (FIGURES, ("run",)),
+        "history/claims": (CLAIMS, ("run",)),
+        "history/runs": (RUNS, ("run",)),
+    }
+    for name, (schema, more) in written.items():
+        assert_columns(spark.read.parquet(str(tmp_path / f"{name}.parquet")), schema, *more)
+    blocks = spark.read.parquet(str(tmp_path / "export" / "blocks.parquet"))
+    # Directories tell the type and the day, so both come last.
+    kept = StructType([field for field in BLOCKS if field.name != "type"])
+    assert columns(blocks.schema)[:-1] == columns(kept, BLOCKS["type"])
+    assert blocks.columns[-1] == "day"
+    (run,) = spark.read.parquet(str(tmp_path / "history" / "runs.parquet")).collect()
+    assert (run["job"], run["stores"], run["signatures"]) == ("keys", list(tables.names()), 0.0)
+
+
+def test_no_job_calls_python_for_a_row() -> None:
+    """Jobs are made of what Spark has built in: nothing of theirs travels to be called there."""
+    of_python = re.compile(r"\budf\b|\bpandas|mapInArrow|mapInPandas|applyIn|\.rdd\b|foreach")
+    sources = list(Path(jobs.__file__).parent.glob("*.py"))
+    assert {source.stem for source in sources} >= {*JOBS, "delivery"}
+    for source in sources:
+        assert not of_python.search(source.read_text(encoding="utf-8")), source.name
+
+
+@pytest.mark.parametrize(
+    ("title", "schema"),
+    [
+        ("blocks", BLOCKS),
+        ("facts", FACTS),
+        ("tallies", TALLIES),
+        ("payments", PAYMENTS),
+        ("findings", FINDINGS),
+        ("figures", FIGURES),
+    ],
+)
+def test_every_column_is_explained(title: str, schema: StructType) -> None:
+    """The page about audits has a table of each schema, in its order, with the types."""
+    page = (ROOT / "docs" / "auditing.md").read_text(encoding="utf-8")
+    section = page.split(f"\n### `{title}`", 1)[1].split("\n#", 1)[0]
+    told = re.findall(r"^\| (`[^|]+`) \| ([a-z ]+) \|", section, re.MULTILINE)
+    found = [(name, kind) for names, kind in told for name in re.findall(r"`(\w+)`", names)]
+    assert found == [(field.name, _plain(field.dataType)) for field in schema]
+
+
+def _plain(kind: DataType) -> str:
+    if isinstance(kind, ArrayType):
+        return f"array of {_plain(kind.elementType)}"
+    return kind.typeName()
