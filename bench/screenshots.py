@@ -74,7 +74,7 @@ def main(target: Path) -> None:
         make_pair(place / "stores", BLOCKS, faults=FAULTS, seed=0, now=now)
         (place / "ledger.jsonl").write_text(ledger(now), encoding="utf-8")
         history = ("--history", str(place / "history"))
-        audit("store", str(place / "stores" / "a"), *history)
+        audit("store", str(place / "stores"), *history)
         # What went wrong since.
         add_faults(place / "stores" / "a", faults=FAULTS, now=now)
         page = target / "report.html"
