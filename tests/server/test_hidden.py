@@ -41,11 +41,12 @@ from sealmail_server.config import (
     ONION_KEY_NAME,
     Config,
 )
+from sealmail_server.hidden import hidden_faces
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
 from sealmail_server.onion_service import OnionService
 from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig, Listen
-from sealmail_server.tls_identity import pin_of
+from sealmail_server.tls_identity import make_tls_identity, names_in, pin_of, read_certificate
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
 HOST = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
@@ -57,6 +58,7 @@ BOTH = {
     "hidden_names": [HOST, I2P_HOST],
 }
 SEED = bytes(range(32))
+DATE = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 def test_an_onion_key_has_the_name_and_form_that_tor_gives_it() -> None:
@@ -468,6 +470,39 @@ def test_the_faces_towards_tor_and_i2p_share_nothing(directory: Path, tmp_path: 
     asyncio.run(scene())
     for name in (HIDDEN_KEY_NAME, I2P_KEY_NAME):
         assert (tmp_path / "copy" / name).read_bytes() == (directory / name).read_bytes()
+
+
+def test_a_new_onion_name_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
+    """Neither its name nor its key; a name beside the old one keeps the key, which is pinned."""
+    make_tls_identity(tmp_path / "tls/hidden.crt", tmp_path / HIDDEN_KEY_NAME, [HOST], DATE)
+
+    def shown(*hosts: str) -> tuple[bytes, set[str]]:
+        config = Config.of({**HIDDEN, "hidden_names": list(hosts)})
+        (face,) = hidden_faces(tmp_path, config, DATE)
+        assert pin_of(tmp_path / "tls/hidden.crt") == face.pin
+        return face.pin, names_in(read_certificate(tmp_path / "tls/hidden.crt"))
+
+    old, _ = shown(HOST)
+    other = OnionKey(SEED).host
+    assert shown(HOST, other) == (old, {HOST, other})
+    assert shown(HOST) == (old, {HOST})
+    new, names = shown(other)
+    assert new != old
+    assert names == {other}
+    assert pin_of(tmp_path / "tls/hidden.crt.old") == old
+    assert stat.S_IMODE((tmp_path / f"{HIDDEN_KEY_NAME}.old").stat().st_mode) == 0o600
+
+
+def test_a_new_onion_key_has_another_tls_key(tmp_path: Path) -> None:
+    """The file was replaced: at the next start the new name stands alone."""
+    config = Config.of({"hidden_listen": "127.0.0.1:0", "tor_control": "/nowhere/control"})
+    pins = set()
+    for seed in (SEED, bytes(32)):
+        (tmp_path / "tor").mkdir(exist_ok=True)
+        (tmp_path / ONION_KEY_NAME).write_bytes(seed)
+        (face,) = hidden_faces(tmp_path, config, DATE)
+        pins.add(face.pin)
+    assert len(pins) == 2
 
 
 def names_of(remote: RemoteServer) -> list[str]:
