@@ -100,7 +100,7 @@ def test_that_the_home_server_knows_nothing_counts_for_moments(
             @asynccontextmanager
             async def home() -> AsyncIterator[Peer]:
                 async with await dial(address, LOOPBACK, MemoryPins(), strict_pin=True) as server:
-                    yield Peer(server, frozenset())
+                    yield Peer(server, {})
 
             asked = Domains(Connecting(dns=DnsUse.SERVER), database, watch, home)
             assert await asked.servers_of("a.test") == servers()

@@ -208,11 +208,12 @@ def test_the_cookie_comes_before_the_password(tmp_path: Path) -> None:
 def test_a_cookie_file_that_is_not_tors_is_refused(tmp_path: Path, kind: str) -> None:
     """The port names it, whoever that is: nothing waits for ever, and nothing is told."""
     path = tmp_path / "cookie"
-    {
-        "pipe": lambda: os.mkfifo(path),
-        "directory": path.mkdir,
-        "for all to read": lambda: make_cookie(path, 0o644),
-    }[kind]()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        make_cookie(path, 0o644)
     fake = FakeTor("SAFECOOKIE", path)
     begin = time.monotonic()
     with pytest.raises(ControlFailed, match="cannot be read"):
