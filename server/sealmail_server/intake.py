@@ -26,6 +26,7 @@ from sealmail_protocol.policy import (
     SMALLEST_ANNOUNCEMENT,
 )
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
+from sealmail_server.accounts import AccountState
 from sealmail_server.admission import (
     VERDICT_KEPT,
     Decision,
@@ -36,6 +37,7 @@ from sealmail_server.admission import (
 )
 from sealmail_server.bundle_memory import BundleMemory
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
+from sealmail_server.clock_guard import Believed, Watch
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import Partnership
@@ -65,6 +67,8 @@ _SLICE = 64
 MAX_ENTRIES = HARD_TEXT_BODY // SMALLEST_ANNOUNCEMENT
 # A body up to this size costs less to examine than to hand to another thread.
 _SMALL = 8 * 1024
+# How soon it is seen that a doubtful clock is right again.
+_LOOK_SECONDS = 1.0
 # A key that changes under a claim more often than this is changed by somebody on purpose.
 _ATTEMPTS = 3
 
@@ -94,7 +98,8 @@ class Intake:
     """Takes blocks into the store, and remembers what became of each.
 
     Beside a verdict all its calls may raise ``StoreError`` or ``Undecided``: nothing was decided
-    then, for want of room or of a verifier, and the sender may try again.
+    then, for want of room or of a verifier, and the sender may try again. What waits is judged
+    again only while ``watch`` takes the clock for right.
     """
 
     def __init__(
@@ -104,12 +109,14 @@ class Intake:
         clock: Callable[[], datetime],
         limits: Limits | None = None,
         partnership: Partnership | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
         self._verifier = verifier
         self._clock = clock
         self._limits = limits or Limits()
         self._partnership = partnership or Partnership()
+        self._watch = watch or Believed()
         self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
         self._bundles = BundleMemory()
         self._arriving = Arriving()
@@ -226,11 +233,13 @@ class Intake:
             awaits = bytes.fromhex(userid)
         except ValueError:
             return 0
+        if not self._watch.is_right():
+            self._leave_waiting(awaits, 0)
+            return 0
         place, page = await self._waiting(awaits, 0)
         judged = await self._judge_page(page)
         if len(page) >= WAITING_PAGE:
-            self._left_waiting[awaits] = place
-            self._more_waits.set()
+            self._leave_waiting(awaits, place)
         return judged
 
     async def judge_the_rest(self) -> None:
@@ -239,6 +248,9 @@ class Intake:
             await self._more_waits.wait()
             self._more_waits.clear()
             while self._left_waiting:
+                if not self._watch.is_right():
+                    await asyncio.sleep(_LOOK_SECONDS)
+                    continue
                 # One page of each in turn: nobody's crowd keeps the others waiting.
                 awaits = next(iter(self._left_waiting))
                 await self._judge_next_page(awaits, self._left_waiting.pop(awaits))
@@ -252,14 +264,22 @@ class Intake:
             _log.error("what waits for %s is judged at the next start: %s", awaits.hex(), error)
             return
         if len(page) >= WAITING_PAGE:
-            self._left_waiting.setdefault(awaits, place)
+            self._leave_waiting(awaits, place)
 
-    async def judge_all_waiting(self) -> int:
-        """Judge again all that waits: a stop may have come between an arrival and its judging."""
-        judged = 0
-        for awaits in await self._store.read(lambda view: view.awaited()):
-            judged += await self.judge_waiting(awaits.hex())
-        return judged
+    async def judge_all_waiting(self) -> None:
+        """Leave to ``judge_the_rest`` all that waits for what is here.
+
+        A stop may have come between an arrival and its judging, and an account may have come
+        while no server was running.
+        """
+        state = AccountState.CONFIRMED
+        for awaits in await self._store.read(lambda view: view.arrived(account_state=state)):
+            self._leave_waiting(awaits, 0)
+
+    def _leave_waiting(self, awaits: bytes, place: int) -> None:
+        """Leave what waits beyond ``place`` to ``judge_the_rest``."""
+        self._left_waiting[awaits] = min(place, self._left_waiting.get(awaits, place))
+        self._more_waits.set()
 
     def remember_refusal(self, digest: bytes, error: InvalidBlock) -> Verdict:
         """Remember why a block was refused, for as long as there is room."""
@@ -424,7 +444,7 @@ class Intake:
 
         def judge(view: WriteView) -> int:
             return sum(
-                _close(view, waiting, _decide(view, entry, given), given.now)
+                self._close(view, waiting, _decide(view, entry, given), given.now)
                 for waiting, entry, given in judged
             )
 
@@ -439,7 +459,23 @@ class Intake:
 
     async def _judge_again(self, waiting: WaitingEntry, entry: _Entry, given: Decision) -> bool:
         [verdict] = await self._commit([entry], given.arrival)
-        return await self._store.write(lambda view: _close(view, waiting, verdict, given.now))
+        return await self._store.write(lambda view: self._close(view, waiting, verdict, given.now))
+
+    def _close(
+        self, view: WriteView, waiting: WaitingEntry, verdict: Verdict, now: datetime
+    ) -> bool:
+        """Replace the PENDING of an entry that need not wait any more; tell whether it was one.
+
+        What looks too old by a clock that has jumped waits on.
+        """
+        if isinstance(verdict, Refused):
+            decided = verdict.code is not Refusal.DATE or self._watch.may_delete()
+        else:
+            decided = isinstance(verdict, Accepted)
+        if not decided:
+            return False
+        view.put_verdict(StoredVerdict(waiting.digest, str(verdict), now + VERDICT_KEPT))
+        return view.remove_waiting(waiting.digest)
 
 
 def _examined(
@@ -462,14 +498,6 @@ def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:
         return admit(view, entry.candidate, given)
     except InvalidBlock as error:
         return _refusal(error)
-
-
-def _close(view: WriteView, waiting: WaitingEntry, verdict: Verdict, now: datetime) -> bool:
-    """Replace the PENDING of an entry that need not wait any more, and tell whether it was one."""
-    if not isinstance(verdict, Accepted | Refused):
-        return False
-    view.put_verdict(StoredVerdict(waiting.digest, str(verdict), now + VERDICT_KEPT))
-    return view.remove_waiting(waiting.digest)
 
 
 def _refusal(error: InvalidBlock | None) -> Verdict:

@@ -62,6 +62,11 @@ _MAIL_PLACE = (
     " coalesce((SELECT bytes FROM spaces WHERE name = ?9), 0),"
     " coalesce((SELECT bytes FROM spaces WHERE name = ?10), 0)"
 )
+_ARRIVED = (
+    "SELECT awaits FROM (SELECT DISTINCT awaits FROM waiting)"
+    " WHERE EXISTS (SELECT 1 FROM accounts WHERE userid = hex(awaits) AND state = ?)"
+    " OR EXISTS (SELECT 1 FROM entries WHERE type = 'key-announcement' AND key = awaits)"
+)
 _KINDS = tuple(BlockType)
 _NAMES = (
     "SELECT key, identity, digest, id FROM entries WHERE type = ? AND key <= ?"
@@ -202,9 +207,12 @@ class ReadView:
         ).fetchall()
         return (rows[-1][0] if rows else after), tuple(map(waiting_of, rows))
 
-    def awaited(self) -> tuple[bytes, ...]:
-        """Return every key id that something waits for."""
-        rows: Any = self._connection.execute("SELECT DISTINCT awaits FROM waiting")
+    def arrived(self, *, account_state: str) -> tuple[bytes, ...]:
+        """Return every key id that something waits for and that is here by now.
+
+        That is one with a key-announcement, or with an account in ``account_state``.
+        """
+        rows: Any = self._connection.execute(_ARRIVED, (account_state,))
         return tuple(row[0] for row in rows)
 
     def is_waiting(self, digest: bytes) -> bool:

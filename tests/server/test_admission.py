@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
+import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from tests.server.users import FLOOR, User, data_lines, message, now
 
 from sealmail_pow import Difficulty, Stamp, mint, verify
 from sealmail_protocol.blocks import Acknowledgment, BlockType, MessageAnnouncement
-from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.canonical import block_digest, canonical_form
 from sealmail_protocol.compose import make_acknowledgment, make_data_header
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import (
@@ -45,7 +47,8 @@ from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import Partnership
 from sealmail_server.visitor import Visitor
-from sealmail_store import ShareFull
+from sealmail_store import ACKNOWLEDGMENTS, LOOSE_DATA, ShareFull, source_space
+from sealmail_store.data_files import data_path
 from sealmail_verify import VerifierPool
 
 
@@ -72,6 +75,13 @@ def acknowledgment(secret: bytes, age: timedelta = timedelta()) -> Acknowledgmen
     date, hashed = now() - age, AckHash(secret)
     stamp = mint(acknowledgment_challenge(date, hashed), Difficulty(16, 2))
     return make_acknowledgment(date, stamp, hashed)
+
+
+def flip_a_byte(path: Path) -> None:
+    """Damage a file without changing its size."""
+    held = bytearray(path.read_bytes())
+    held[1000] ^= 1
+    path.write_bytes(held)
 
 
 def test_prices_and_mailboxes_outlive_their_announcement(tmp_path: Path, ann: User) -> None:
@@ -438,6 +448,67 @@ def test_acknowledgments_and_loose_data_have_shares_by_source(tmp_path: Path) ->
         assert await taken.finish() == Accepted()
 
     in_post_office(tmp_path, scenario, limits)
+
+
+def test_who_posts_again_what_others_have_posted_has_it_in_his_share(tmp_path: Path) -> None:
+    """Or a newer Date would let one source have the shares of all others, one after the other."""
+    ack = [acknowledgment(bytes([number]) * 20) for number in range(2)]
+    newer = [acknowledgment(bytes([number]) * 20, -timedelta(seconds=9)) for number in range(2)]
+    size = len(canonical_form(newer[0]))
+    limits = Limits(loose_bytes_by_source=150_000, acknowledgment_bytes_by_source=2 * size - 1)
+    poor = replace(ANYBODY, source="198.51.100.7")
+    blocks = [bytes([number]) * 100_000 for number in range(2)]
+    keys = [acknowledgment_key(each.secret) for each in ack]
+
+    async def scenario(office: PostOffice) -> None:
+        later = office.time + timedelta(seconds=9)
+        for data, block, key, source in zip(blocks, ack, keys, ("a", "b"), strict=True):
+            visitor = replace(ANYBODY, source=source)
+            assert await office.post_data(data, visitor) == Accepted()
+            assert await office.post(block, key, visitor) == Accepted()
+        assert await office.post_data(blocks[0], poor, later) == Accepted()
+        assert await office.post(newer[0], keys[0], poor) == Accepted()
+        with pytest.raises(ShareFull, match="loose data from"):
+            await office.post_data(blocks[1], poor, later)
+        with pytest.raises(ShareFull, match="acknowledgments from"):
+            await office.post(newer[1], keys[1], poor)
+        spaces = await office.store.read(
+            lambda view: [
+                view.space(source_space(share, source)).entries
+                for share in (LOOSE_DATA, ACKNOWLEDGMENTS)
+                for source in ("a", "b", poor.source)
+            ]
+        )
+        assert spaces == [0, 1, 1, 0, 1, 1]
+        # What somebody waits for is in his quota, whoever posts it; one's own needs no more room.
+        reader = KeyId(b"w" * 20)
+        await office.open_account(reader)
+        assert await office.post(message(reader, data=blocks[1])) == Accepted()
+        assert await office.post_data(blocks[1], poor, later) == Accepted()
+        latest = later + timedelta(seconds=9)
+        assert await office.post_data(blocks[0], poor, latest) == Accepted()
+
+    in_post_office(tmp_path, scenario, limits)
+
+
+@pytest.mark.parametrize("days", [0, 1], ids=["the-same", "dated-later"])
+@pytest.mark.parametrize("harm", [Path.unlink, partial(os.truncate, length=9), flip_a_byte])
+def test_data_that_comes_again_is_there_again(
+    tmp_path: Path, harm: Callable[[Path], None], days: int
+) -> None:
+    """ACCEPTED is said of bytes that are on the disk: a lost or damaged file is made good."""
+    data, date = bytes(range(256)) * 1000, now() - timedelta(days=2)
+    key = data_key(data)
+
+    async def scenario(office: PostOffice) -> None:
+        assert await office.post_data(data, date=date) == Accepted()
+        path = data_path(tmp_path, key)
+        harm(path)
+        assert await office.post_data(data, date=date + timedelta(days=days)) == Accepted()
+        assert path.read_bytes() == data
+        assert not list((tmp_path / "incoming").iterdir())
+
+    in_post_office(tmp_path, scenario)
 
 
 def test_what_is_too_old_is_not_served_though_it_was_not_swept_yet(
