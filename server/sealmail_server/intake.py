@@ -6,7 +6,6 @@ The same few steps serve STORE, REPLICATE and what is judged again after it had 
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import Partnership
 from sealmail_server.quotas import Arriving
+from sealmail_server.refusals import Refusals
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
 from sealmail_store import (
@@ -57,8 +57,6 @@ from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
 _log = logging.getLogger(__name__)
 
-# Refusals are remembered in memory only: a stranger must not fill the disk with them.
-MAX_REFUSALS = 10_000
 # A dropped mail stays away longer than any copy of it may live.
 TOMBSTONE_KEPT = timedelta(days=12)
 # Entries of a bundle decided in one unit of work; more would keep the writer from others.
@@ -117,7 +115,7 @@ class Intake:
         self._limits = limits or Limits()
         self._partnership = partnership or Partnership()
         self._watch = watch or Believed()
-        self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._refusals = Refusals()
         self._bundles = BundleMemory()
         self._arriving = Arriving()
         # Whom more waits for than was judged at once, and the place to go on.
@@ -159,7 +157,7 @@ class Intake:
         try:
             verdict = await self._store.write(lambda view: admit_data(view, entry, given))
         except InvalidBlock as error:
-            return self.remember_refusal(entry.digest, error)
+            return self.remember_refusal(entry.digest, error, arrival.source)
         await self._told((entry.digest,))
         return verdict
 
@@ -217,7 +215,7 @@ class Intake:
 
     async def _told_of(self, digest: bytes, stored: StoredVerdict | None) -> Verdict | None:
         if stored is None or stored.kept_until < self._clock():
-            return self._refusals.get(digest)
+            return self._refusals.of(digest)
         verdict = parse_verdict(stored.text)
         if isinstance(verdict, Accepted) and await self._partnership.lacks(digest):
             return Accepted(degraded=True)
@@ -281,14 +279,9 @@ class Intake:
         self._left_waiting[awaits] = min(place, self._left_waiting.get(awaits, place))
         self._more_waits.set()
 
-    def remember_refusal(self, digest: bytes, error: InvalidBlock) -> Verdict:
-        """Remember why a block was refused, for as long as there is room."""
-        verdict = refused(error.code, error.reason)
-        self._refusals[digest] = verdict
-        self._refusals.move_to_end(digest)
-        if len(self._refusals) > MAX_REFUSALS:
-            self._refusals.popitem(last=False)
-        return verdict
+    def remember_refusal(self, digest: bytes, error: InvalidBlock, source: str = "") -> Verdict:
+        """Remember why a block of a source was refused, for as long as there is room."""
+        return self._refusals.remember(digest, error, source)
 
     def _receive(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> DataIntake:
         return DataIntake(
@@ -299,7 +292,7 @@ class Intake:
             self._clock,
             self._limits,
             self._arriving,
-            self.remember_refusal,
+            partial(self.remember_refusal, source=arrival.source),
             self._partnership,
         )
 
@@ -315,7 +308,7 @@ class Intake:
         entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
         if len(entries) > MAX_ENTRIES:
             error = InvalidBlock(Refusal.FORM, f"more than {MAX_ENTRIES} entries in one body")
-            return self.remember_refusal(BodyDigest.of(lines), error)
+            return self.remember_refusal(BodyDigest.of(lines), error, arrival.source)
         verdicts: list[Verdict] = []
         digests: list[bytes] = []
         for start in range(0, len(entries), _SLICE):
@@ -353,7 +346,7 @@ class Intake:
         for entry, verdict in zip(entries, verdicts, strict=True):
             if isinstance(verdict, Refused):
                 error = InvalidBlock(verdict.code, verdict.text)
-                self.remember_refusal(entry.digest, error)
+                self.remember_refusal(entry.digest, error, arrival.source)
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
                 await self._judge_for(entry.candidate.key.hex)
         if not arrival.replicated:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sealmail_net.link import PeerLink
@@ -63,7 +64,8 @@ class Session:
         self._link = link
         self._services = services
         self._share = link.conversation.room = services.memory.share(visitor.source)
-        self._bodies = BodyReader(link, visitor.source, services.intake.remember_refusal)
+        refuse = partial(services.intake.remember_refusal, source=visitor.source)
+        self._bodies = BodyReader(link, visitor.source, refuse)
         self._open = True
         self._between_commands = False
 

@@ -30,7 +30,7 @@ from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Pending
 from sealmail_protocol.stamps import message_challenge, stamp_bits
-from sealmail_server import intake, reading
+from sealmail_server import reading, refusals
 from sealmail_server.bundle_memory import MAX_IN_BUNDLE, BundleMemory
 from sealmail_server.limits import Limits
 from sealmail_server.reading import find_block, join_entries
@@ -488,7 +488,7 @@ def test_verdicts_are_forgotten_after_their_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of what was taken after 14 days; of refusals the latest are known."""
-    monkeypatch.setattr(intake, "MAX_REFUSALS", 2)
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 2)
 
     async def scenario(office: PostOffice) -> None:
         await office.open_account(ANN)
@@ -504,6 +504,26 @@ def test_verdicts_are_forgotten_after_their_time(
         office.pass_time(days=5, seconds=1)
         assert await office.intake.verdict(block_digest(mail)) is None
         assert await office.intake.verdict(block_digest(late)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_who_is_refused_often_pushes_out_nobody_elses_refusals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He loses the older half of his own; who posts what another has posted takes nothing over."""
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 4)
+    flooder = dataclasses.replace(ANYBODY, source="198.51.100.7")
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        mine, *flood = [varied(number, mailbox="9") for number in range(9)]
+        await office.post(mine)
+        for each in (mine, *flood):
+            await office.post(each, visitor=flooder)
+        known = [await office.intake.verdict(block_digest(each)) for each in (mine, *flood)]
+        assert code_of(known[0]) is Refusal.RECIPIENT
+        assert [verdict is not None for verdict in known[1:]] == [False] * 6 + [True] * 2
 
     in_post_office(tmp_path, scenario)
 

@@ -190,7 +190,7 @@ class Acceptance:
 
             await self._store.write(put)
             await self._teller.told((digest,))
-        return self._intake.remember_refusal(digest, error)
+        return self._intake.remember_refusal(digest, error, order.owner)
 
     def _order(self, command: StoreProxy, lines: _Lines, owner: str) -> Order:
         """Read the head of a body; ``NotServed`` if it asks for what is never done."""
