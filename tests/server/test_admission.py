@@ -350,15 +350,28 @@ def test_a_data_block_whose_key_is_a_fingerprint_does_not_hide_the_key(
     in_post_office(tmp_path, scenario)
 
 
+WHOLE = lines_of(acknowledgment(b"w" * 20))
+WHOLE_KEY = acknowledgment_key(AckHash(b"w" * 20))
+
+
+def dated(*line: bytes) -> tuple[bytes, ...]:
+    """Return a whole block with another line, or none, in the place of its Date."""
+    at = next(at for at, each in enumerate(WHOLE) if each.startswith(b"Date: "))
+    return (*WHOLE[:at], *line, *WHOLE[at + 1 :])
+
+
 POISON = {
-    "impossible date": (b"Type: acknowledgment", b"Date: 2026-99-99T99:99:99Z"),
-    "no date": (b"Type: acknowledgment", b"Version: 1"),
-    "empty data": (b"Type: acknowledgment", b"Date: 2026-01-01T00:00:00Z", b"Data: 0"),
+    "impossible date": dated(b"Date: 2026-99-99T99:99:99Z"),
+    "year zero": dated(b"Date: 0000-00-00T00:00:00Z"),
+    "no date": dated(),
+    "data where none belongs": (*WHOLE, b"Data: 0"),
     "nothing": (),
     "no text": (b"\x00\xff" * 50,),
     "endless signature": (b"-----BEGIN PGP SIGNED MESSAGE-----",) * 40,
-    "year zero": (b"Type: message-announcement", b"Date: 0000-00-00T00:00:00Z", b"Version: 1"),
 }
+
+
+POISONED_BY = {"impossible date": Refusal.DATE, "year zero": Refusal.DATE}
 
 
 @pytest.mark.parametrize("poison", POISON)
@@ -366,14 +379,28 @@ def test_poison_is_refused_and_the_next_block_is_served(tmp_path: Path, poison: 
     """Whatever a block holds, it gets a verdict, and what comes behind it gets in."""
 
     async def scenario(office: PostOffice) -> None:
-        key = BlockKey(b"p" * 20)
         for verdict in (
-            await office.intake.take_text(key, POISON[poison], ANYBODY),
-            await office.intake.replicate_text(key, POISON[poison], "AB" * 20),
+            await office.intake.take_text(WHOLE_KEY, POISON[poison], ANYBODY),
+            await office.intake.replicate_text(WHOLE_KEY, POISON[poison], "AB" * 20),
         ):
-            assert code_of(verdict) in (Refusal.FORM, Refusal.DATE)
+            assert code_of(verdict) is POISONED_BY.get(poison, Refusal.FORM)
         good = acknowledgment(b"g" * 20)
         assert await office.post(good, acknowledgment_key(good.secret)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_what_the_poison_was_made_of_is_taken(tmp_path: Path) -> None:
+    """So each of those is refused for the one thing that its name says."""
+
+    async def scenario(office: PostOffice) -> None:
+        assert await office.intake.take_text(WHOLE_KEY, WHOLE, ANYBODY) == Accepted()
+        assert await office.post_data(b"x") == Accepted()
+        key, lines = data_lines(b"x")
+        empty = tuple(line.encode() for line in (*lines[:-1], "Data: 0"))
+        assert code_of(await office.intake.receive_data(key, empty, ANYBODY).finish()) is (
+            Refusal.FORM
+        )
 
     in_post_office(tmp_path, scenario)
 
