@@ -15,7 +15,7 @@ from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView
 _PAGE = 500
 # Lines of one QUEUE, some 10 MB: clients take listings up to 16 MiB.
 MAX_TOLD = 50_000
-# The operator's list comes in pages of so many rows: all of a long queue would be too much for one answer.
+# The operator's list comes in pages of so many rows: a long queue is too much for one answer.
 SHOWN_AT_ONCE = 5_000
 # A place in that list: whether it is among the copies for the partner, and a number.
 Place = tuple[bool, int]
