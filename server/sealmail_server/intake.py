@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
@@ -65,31 +65,32 @@ _SLICE = 64
 MAX_ENTRIES = HARD_TEXT_BODY // SMALLEST_ANNOUNCEMENT
 # A body up to this size costs less to examine than to hand to another thread.
 _SMALL = 8 * 1024
+_FEW_LINES = 500
 # How soon it is seen that a doubtful clock is right again.
 _LOOK_SECONDS = 1.0
 # A key that changes under a claim more often than this is changed by somebody on purpose.
 _ATTEMPTS = 3
 
+T = TypeVar("T")
 _Lines = tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of a body: its lines, and what became of it so far."""
+    """One entry of a body: the digest to ask its verdict by, and what became of it so far."""
 
-    lines: _Lines
+    digest: bytes
     candidate: Candidate | None = None
     refusal: InvalidBlock | None = None
 
+    @classmethod
+    def unread(cls, lines: _Lines, error: InvalidBlock) -> "_Entry":
+        """Return an entry whose lines do not parse."""
+        digest = hashlib.sha256(b"".join(line + b"\r\n" for line in lines)).digest()
+        return cls(digest, refusal=error)
+
     def refused(self, error: InvalidBlock) -> "_Entry":
         return replace(self, refusal=error)
-
-    @property
-    def digest(self) -> bytes:
-        """Return the digest to ask the verdict by, also where the lines do not parse."""
-        if self.candidate is not None:
-            return self.candidate.digest
-        return hashlib.sha256(b"".join(line + b"\r\n" for line in self.lines)).digest()
 
 
 class Intake:
@@ -193,6 +194,10 @@ class Intake:
             view.bury(key, digest, b"" if entry is None else entry.identity, until)
 
         await self._store.write(remove)
+
+    def questions(self, digest: bytes) -> int:
+        """Return how many verdicts have to be looked up to tell the one of this digest."""
+        return max(1, len(self._bundles.entries_of(digest)))
 
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Return what became of the block, or of the worst entry of the bundle, of this digest."""
@@ -305,10 +310,10 @@ class Intake:
         await self._partnership.has_all(digests)
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
-        entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
+        entries, whole = await _off_the_loop((lines,), lambda: _cut(lines))
         if len(entries) > MAX_ENTRIES:
             error = InvalidBlock(Refusal.FORM, f"more than {MAX_ENTRIES} entries in one body")
-            return self.remember_refusal(BodyDigest.of(lines), error, arrival.source)
+            return self.remember_refusal(whole, error, arrival.source)
         verdicts: list[Verdict] = []
         digests: list[bytes] = []
         for start in range(0, len(entries), _SLICE):
@@ -323,7 +328,7 @@ class Intake:
             stored = zip(digests, verdicts, strict=True)
             await self._told([digest for digest, each in stored if isinstance(each, Accepted)])
         if len(entries) > 1:
-            self._bundles.remember(BodyDigest.of(lines), digests)
+            self._bundles.remember(whole, digests)
         return worst(tuple(verdicts))
 
     async def _examine(
@@ -335,9 +340,7 @@ class Intake:
         def work() -> list[_Entry]:
             return [_examined(lines, key, arrival, now, self._limits) for lines in entries]
 
-        if sum(len(line) for lines in entries for line in lines) <= _SMALL:
-            return work()
-        return await asyncio.to_thread(work)
+        return await _off_the_loop(entries, work)
 
     async def _settle(self, entries: Sequence[_Entry], arrival: Arrival) -> list[Verdict]:
         """Verify and commit; what was committed as a key may let others in that wait for it."""
@@ -471,17 +474,33 @@ class Intake:
         return view.remove_waiting(waiting.digest)
 
 
+async def _off_the_loop(entries: Sequence[_Lines], work: Callable[[], T]) -> T:
+    """Do in another thread what takes long for many or long lines."""
+    few = sum(map(len, entries)) <= _FEW_LINES
+    if few and sum(len(line) for lines in entries for line in lines) <= _SMALL:
+        return work()
+    return await asyncio.to_thread(work)
+
+
+def _cut(lines: _Lines) -> tuple[list[_Lines], bytes]:
+    """Return the entries of a body, one more at most than it may have, and its digest."""
+    entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
+    # That of a single entry is its own, and asked for under that.
+    return entries, BodyDigest.of(lines) if len(entries) > 1 else b""
+
+
 def _examined(
     lines: _Lines, key: BlockKey, arrival: Arrival, now: datetime, limits: Limits
 ) -> _Entry:
     try:
-        return _Entry(lines, examine(lines, key, arrival, now, limits))
+        candidate = examine(lines, key, arrival, now, limits)
     except InvalidBlock as error:
-        return _Entry(lines, refusal=error)
+        return _Entry.unread(lines, error)
     except Exception:  # whatever a stranger's bytes set off, the others are served
         _log.exception("a block broke its examination")
         reason = "this server could not read the block"
-        return _Entry(lines, refusal=InvalidBlock(Refusal.INTERNAL, reason))
+        return _Entry.unread(lines, InvalidBlock(Refusal.INTERNAL, reason))
+    return _Entry(candidate.digest, candidate)
 
 
 def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:

@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 LOGIN_PAUSE = 0.25
 # A source that would have to wait longer than this is sent away instead.
 MAX_DELAY = 10.0
+# A bundle's verdict costs one lookup for each entry; so many are as cheap as a command.
+_AT_ONCE = 64
 # How often SELFTEST has written to the store.
 _SELF_TESTS = "self-tests"
 
@@ -133,6 +135,12 @@ class Session:
         if command in RATE_LIMITED and self.visitor.is_stranger:
             moment = self._services.steady_clock()
             await self._delay(self._services.requests.charge(self.visitor.source, moment))
+
+    async def _wait_for_more(self, uses: int) -> None:
+        """Delay a stranger whose one command costs as much as several."""
+        if uses and self.visitor.is_stranger:
+            moment = self._services.steady_clock()
+            await self._delay(self._services.requests.charge(self.visitor.source, moment, uses))
 
     async def _delay(self, seconds: float) -> None:
         if seconds > MAX_DELAY:
@@ -241,6 +249,7 @@ class Session:
     # Blocks.
 
     async def _verdict(self, command: commands.AskVerdict) -> None:
+        await self._wait_for_more(self._services.intake.questions(command.digest) // _AT_ONCE)
         verdict = await self._services.intake.verdict(command.digest)
         await self._answer(verdict or Word.NOT_FOUND)
 

@@ -21,7 +21,7 @@ from tests.server.users import User, data_lines, message, now
 from sealmail_net.errors import NetworkError
 from sealmail_protocol import commands
 from sealmail_protocol.block_codec import parse_data_header
-from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.canonical import BodyDigest, block_digest
 from sealmail_protocol.commands import (
     AskVerdict,
     Command,
@@ -39,6 +39,7 @@ from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 from sealmail_protocol.policy import RATE_LIMITED
 from sealmail_protocol.replies import Accepted, Pending, Word
+from sealmail_server.bundle_memory import MAX_IN_BUNDLE
 from sealmail_server.doorkeeper import room_for
 from sealmail_server.service import Server
 from sealmail_server.session import MAX_DELAY
@@ -152,6 +153,25 @@ def test_a_stranger_who_asks_too_much_is_sent_away_and_a_user_is_not(directory: 
 def test_every_limited_command_is_tried_at_the_door() -> None:
     """None is left out of the list above."""
     assert {type(command) for command in LIMITED} == RATE_LIMITED
+
+
+def test_the_verdict_of_a_bundle_counts_by_its_entries(directory: Path) -> None:
+    """A lookup for each of 4096 entries is worth more than one command."""
+    texts = [line for number in range(MAX_IN_BUNDLE) for line in ("NextMessage", f"No: {number}")]
+    texts[0] = "Type: message-announcement"
+    digest = BodyDigest.of(text.encode() for text in texts)
+
+    async def run() -> None:
+        async with (
+            serving(directory, present(), stranger_requests_per_second=1) as server,
+            await connect(server) as stranger,
+        ):
+            assert await stranger.store(KEY, texts) is Word.DONE
+            assert await stranger.verdict(DIGEST) is None
+            with pytest.raises(NetworkError):
+                await stranger.call(AskVerdict(digest))
+
+    asyncio.run(run())
 
 
 def test_wrong_keys_slow_their_source_and_lock_no_userid(directory: Path) -> None:

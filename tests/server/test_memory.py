@@ -1,6 +1,7 @@
 """Memory: what peers send and fetch slowly is bounded, and ordinary mail is never in its way."""
 
 import asyncio
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -240,3 +241,23 @@ def test_a_body_of_separators_is_refused_whole(tmp_path: Path) -> None:
         assert str(MAX_ENTRIES) in str(verdict)
 
     in_post_office(tmp_path / "store", scenario)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(tuple(b"Field: %d" % number for number in range(300_000)), id="one-entry"),
+        pytest.param((b"a", b"b", b"NextMessage") * 1000 + (b"c",) * 300_000, id="bundle"),
+    ],
+)
+def test_a_body_of_many_lines_leaves_the_loop_to_others(
+    tmp_path: Path, lines: tuple[bytes, ...]
+) -> None:
+    """Cutting, hashing and weighing it costs this thread, in which the loop runs, no time."""
+
+    async def scenario(office: PostOffice) -> float:
+        began = time.thread_time()
+        assert code_of(await office.intake.take_text(KEY, lines, ANYBODY)) is Refusal.FORM
+        return time.thread_time() - began
+
+    assert in_post_office(tmp_path / "store", scenario) < 0.05

@@ -109,7 +109,8 @@ class Acceptance:
                 order.lines, lambda: held_text(order, arrival, limits)
             )
         except InvalidBlock as error:
-            return await self.refuse(order, _type_of(order.lines), error)
+            named = await _off_the_loop(order.lines, lambda: _type_of(order.lines))
+            return await self.refuse(order, named, error)
         self.hand_on(await self._store.write(lambda view: self.put(view, order, kind, entry)))
         await self._teller.told((entry.digest,))
         return Accepted()
@@ -164,7 +165,7 @@ class Acceptance:
 
         Raises ``NotServed`` if its user makes too many.
         """
-        digest = _digest(order, kind)
+        digest = await _off_the_loop(order.lines, lambda: _digest(order, kind))
         if kind is not None:
             self._charge_malformed(order)
             rows = [
