@@ -462,6 +462,7 @@ class Sender:
             remark="",
             checked=date,
             hidden=tuple(one.user_id for one in addressees if one.place is Place.BCC),
+            signer=settings.key_id,
         )
 
     # What a message is made of.
