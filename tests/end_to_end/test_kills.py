@@ -28,13 +28,12 @@ COMPOSED, *SENDING = (
 )
 QUEUED = f"outgoing_recipient {Stage.QUEUED}"
 ACKNOWLEDGED = f"outgoing_recipient {Stage.ACKNOWLEDGED}"
-# A mail that is opened as it comes is recorded as fetched only by who finds its blocks here.
-RECEIVING = (
-    f"incoming {Step.ANNOUNCED}",
-    "mail",
-    *(f"incoming {step}" for step in (Step.FETCHED, Step.FILED, Step.ENDED)),
+# A mail that is opened as it comes is recorded as fetched only by who finds its blocks here, so
+# somebody must have died before it was filed.
+ANNOUNCED, FETCHED, FILED, ENDED = (
+    f"incoming {step}" for step in (Step.ANNOUNCED, Step.FETCHED, Step.FILED, Step.ENDED)
 )
-AFTER, BOTH = ("after",), ("before", "after")
+BEFORE, AFTER, BOTH = ("before",), ("after",), ("before", "after")
 
 
 def is_killed(user: User, moments: Sequence[str], change: str, *arguments: str) -> None:
@@ -102,9 +101,11 @@ def test_a_mail_whose_programs_are_killed_at_every_stage_and_step_comes_once(
     while len(bob.mailbox_entries()) == entries:
         assert time.monotonic() < deadline
 
-    for change in RECEIVING[:-1]:
+    is_killed(bob, moments, ANNOUNCED, "fetch")
+    is_killed(bob, BEFORE, "mail", "fetch")
+    for change in (FETCHED, "mail", FILED):
         is_killed(bob, moments, change, "fetch")
-    is_killed(bob, BOTH, RECEIVING[-1], "fetch")
+    is_killed(bob, BOTH, ENDED, "fetch")
     bob.does("fetch")
     is_killed(alice, moments, ACKNOWLEDGED, "fetch")
     alice.does("fetch")
