@@ -176,8 +176,50 @@ CREATE INDEX dht_values_by_age ON dht_values (type, date);
 CREATE INDEX dht_values_by_source ON dht_values (source, size);
 """
 
+# Until when a value of the DHT is kept: its own age, or that of the key that it travels with. How
+# many there are and their bytes are running sums, of each source and, under '', of all. What is
+# here already stays as long as its type is kept. A value that waits was given here, and others do
+# not keep it yet; if it is ours too, a user gave it, and it never makes room.
+_VERSION_5 = """
+ALTER TABLE dht_values ADD COLUMN until INTEGER NOT NULL DEFAULT 0;
+UPDATE dht_values SET until = date + 86400 * CASE
+    WHEN revoked THEN 400 WHEN type = 'key-announcement' THEN 31 ELSE 10 END;
+ALTER TABLE dht_values ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
+UPDATE dht_values SET waits = ours;
+DROP INDEX dht_values_by_age;
+DROP INDEX dht_values_ours;
+CREATE INDEX dht_values_waiting ON dht_values (key) WHERE waits = 1;
+CREATE INDEX dht_values_by_end ON dht_values (until);
+CREATE INDEX dht_values_by_digest ON dht_values (key, digest, until);
+CREATE TABLE dht_shares (
+    source TEXT NOT NULL PRIMARY KEY,
+    entries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO dht_shares SELECT source, count(*), sum(size) FROM dht_values GROUP BY source;
+INSERT INTO dht_shares SELECT '', count(*), coalesce(sum(size), 0) FROM dht_values;
+CREATE TRIGGER dht_value_came AFTER INSERT ON dht_values BEGIN
+    INSERT INTO dht_shares VALUES (NEW.source, 1, NEW.size), ('', 1, NEW.size)
+        ON CONFLICT (source) DO UPDATE SET
+        entries = entries + 1, bytes = bytes + excluded.bytes;
+END;
+CREATE TRIGGER dht_value_went AFTER DELETE ON dht_values BEGIN
+    UPDATE dht_shares SET entries = entries - 1, bytes = bytes - OLD.size
+        WHERE source IN (OLD.source, '');
+    DELETE FROM dht_shares WHERE source = OLD.source AND entries = 0 AND source != '';
+END;
+CREATE TRIGGER dht_value_changed AFTER UPDATE OF source, size ON dht_values BEGIN
+    UPDATE dht_shares SET entries = entries - 1, bytes = bytes - OLD.size
+        WHERE source IN (OLD.source, '');
+    DELETE FROM dht_shares WHERE source = OLD.source AND entries = 0 AND source != '';
+    INSERT INTO dht_shares VALUES (NEW.source, 1, NEW.size), ('', 1, NEW.size)
+        ON CONFLICT (source) DO UPDATE SET
+        entries = entries + 1, bytes = bytes + excluded.bytes;
+END;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

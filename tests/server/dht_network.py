@@ -220,6 +220,7 @@ class Liar(DhtNode):
             network_id(settings.network),
             self._lie,
             Allowance(Rate(1_000_000, 1_000_000)),
+            Allowance(Rate(1_000_000, 1_000_000)),
             timeout=settings.timeout,
         )
 
@@ -259,7 +260,8 @@ class Forger(Liar):
 
     async def value(self, key: BlockKey, digest: bytes) -> DhtRow | None:
         """Give an acknowledgment that belongs elsewhere."""
-        return DhtRow(key, "data", b"", digest, self._clock(), 0, False, key.raw, "", False, FALSE)
+        date = self._clock()
+        return DhtRow(key, "data", b"", digest, date, date, 0, False, key.raw, "", False, FALSE)
 
 
 class Staller(Forger):

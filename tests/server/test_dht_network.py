@@ -43,7 +43,7 @@ from sealmail_server.dht.datagrams import (
 from sealmail_server.dht.endpoint import Endpoint
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
-from sealmail_server.dht.values import read_value
+from sealmail_server.dht.values import MOST_UNDER_KEY, read_value
 from sealmail_server.sources import Allowance, Rate
 
 RECIPIENT = KeyId(bytes(range(20)))
@@ -380,10 +380,10 @@ def test_a_full_mailbox_keeps_the_best_stamps(tmp_path: Path, more: int) -> None
 
     async def scenario(net: Network) -> None:
         node = net.nodes[0]
-        most = {**holdings.MOST_UNDER_KEY}
+        most = {**MOST_UNDER_KEY}
         key = mail(0, RECIPIENT, net.time)[0]
         offered = []
-        holdings.MOST_UNDER_KEY.update(dict.fromkeys(most, 4))
+        MOST_UNDER_KEY.update(dict.fromkeys(most, 4))
         try:
             for number in range(4 + more):
                 body = mail(number, RECIPIENT, net.time)[1]
@@ -392,7 +392,7 @@ def test_a_full_mailbox_keeps_the_best_stamps(tmp_path: Path, more: int) -> None
                 except holdings.NoRoom:
                     offered.append(read_value(key, body, net.time))
         finally:
-            holdings.MOST_UNDER_KEY.update(most)
+            MOST_UNDER_KEY.update(most)
         best = sorted(offered, key=lambda each: (-each.standing.bits, each.digest))[:4]
         kept = {row.digest for row in await node.holdings.under(key)}
         assert kept == {each.digest for each in best}
@@ -408,6 +408,7 @@ class Hostile:
             NodeKey.make(),
             network_id(SETTINGS.network),
             self._nothing,
+            Allowance(Rate(1, 1)),
             Allowance(Rate(1, 1)),
             timeout=patience,
         )
