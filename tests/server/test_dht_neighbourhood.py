@@ -188,7 +188,67 @@ def test_most_of_those_who_answered_last_tell_where_a_node_is() -> None:
     assert not any(sightings.note(Place.of(f"40.0.0.{n}", 1), new) for n in range(99))
     assert not any(sightings.note(each, Place.of("2001:db8::1", 1)) for each in honest)
     assert sightings.place == old
+    assert sightings.is_own(old)
+    assert not sightings.is_own(new)
     told = [sightings.note(each, new) for each in honest]
     assert told.count(True) == 1
     assert told.index(True) >= AGREEING - 1
     assert sightings.place == new
+
+
+class YoungLoop(asyncio.SelectorEventLoop):
+    """A loop of a machine that was started a second ago."""
+
+    started = 0.0
+
+    def time(self) -> float:
+        """Count from the start."""
+        moment = super().time()
+        self.started = self.started or moment
+        return moment - self.started + 1.0
+
+
+def test_a_wrong_token_is_refused_soon_after_the_machine_was_started() -> None:
+    """There is a time before the first one."""
+
+    async def scenario() -> None:
+        async with node() as (asked, place):
+            assert not asked.is_good_token(bytes(8), place)
+
+    with asyncio.Runner(loop_factory=YoungLoop) as runner:
+        runner.run(scenario())
+
+
+def test_all_addresses_that_have_proven_nothing_share_one_allowance() -> None:
+    """Made-up ones are many; who has answered goes on being heard."""
+
+    async def scenario() -> None:
+        limited = replace(SETTINGS, requests_per_second=4, burst_seconds=5)
+        async with AsyncExitStack() as stack:
+            asked = Neighbourhood(NodeKey.make(), limited)
+            place = Place.of("127.0.0.1", await asked.open("127.0.0.1", 0))
+            stack.callback(asked.close)
+            known, _ = await stack.enter_async_context(node())
+            await known.join([place])
+            await until(lambda: len(asked.neighbours) == 1)
+            loop, answers = asyncio.get_running_loop(), 0
+            crowd = []
+            for number in range(2, 42):
+                transport, made = await loop.create_datagram_endpoint(
+                    Stranger, local_addr=(f"127.0.0.{number}", 0)
+                )
+                stack.callback(transport.close)
+                crowd.append((transport, made))
+            for transport, _ in crowd:
+                for _ in range(15):
+                    request = encode_request(NETWORK, Request(Ask.PING, bytes(16)))
+                    transport.sendto(request, (str(place.ip), place.port))
+            await asyncio.sleep(0.3)
+            for _, made in crowd:
+                while not made.came.empty():
+                    answers += len(made.came.get_nowait()[0]) > len(request)
+            # All sources together: two hundred at once, and some that time has paid for.
+            assert 180 <= answers <= 240
+            assert await known.greet(Peer(asked.key.id, place))
+
+    play(scenario)

@@ -104,10 +104,10 @@ class DhtNode:
         self.holdings = Holdings(store, key.id, clock, room)
         self.neighbourhood = Neighbourhood(key, settings, self._answer)
         self.examiner = Examiner(verifier)
-        self._clock = clock
+        self.clock = clock
         self._carrier = carrier
         self._dialling = asyncio.Semaphore(_DIALLED_AT_ONCE)
-        self._finding = Turns(
+        self.turns = Turns(
             _FOUND_AT_ONCE, of_strangers=_FOUND_FOR_STRANGERS, of_one=_FOUND_FOR_ONE
         )
 
@@ -128,12 +128,12 @@ class DhtNode:
 
         What ``waits`` was posted here, by a user of ``ours`` or by a stranger.
         """
-        value = read_value(key, body, self._clock())
+        value = read_value(key, body, self.clock())
         held = await self.holdings.value(key, value.digest)
         if held is not None and held.body == body:
             value = replace(value, standing=replace(value.standing, revoked=held.revoked))
         else:
-            value = await self.examiner.verified(value, self._clock())
+            value = await self.examiner.verified(value, self.clock())
         return Taken(value, await self.holdings.keep(Offer(value, source, ours, waits)))
 
     async def _answer(self, request: Request, place: Place) -> bytes | None:
@@ -173,7 +173,7 @@ class DhtNode:
         gathering = self._gathering(key, (value.digest for value in values))
         asked = False
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FIND_SECONDS), self._finding.turn(asker):
+            async with asyncio.timeout(_FIND_SECONDS), self.turns.turn(asker):
                 asked = True
                 found = await self.neighbourhood.walk(key.raw)
                 await gathering.fetch(await gathering.lists(found))
@@ -252,7 +252,7 @@ class DhtNode:
                 yield await self._examine(key, row.body)
 
     async def _examine(self, key: BlockKey, body: bytes) -> Value:
-        return await self.examiner.examine(key, body, self._clock())
+        return await self.examiner.examine(key, body, self.clock())
 
     def _gathering(self, key: BlockKey, known: Iterable[bytes]) -> Gathering:
         return Gathering(
