@@ -253,8 +253,10 @@ def test_what_is_stored_again_is_posted_once(tmp_path: Path) -> None:
             desk = desk_of(net, node, lambda *told: posted.append(told[-1]))
             stranger = ANONYMOUS.at("198.51.100.1")
             user = replace(stranger, userid="ann", confirmed=True)
+            key, body = mail(1, KeyId(bytes(20)), net.time)
+            lines = tuple(body.removesuffix(b"\r\n").split(b"\r\n"))
             for by in (stranger, stranger, user, user, stranger):
-                assert await keep(desk, net.time, b"a", by) == Accepted()
+                assert await desk.store_text(key, lines, by) == Accepted()
             assert posted == [True, False]
 
     asyncio.run(scenario())

@@ -179,8 +179,9 @@ def test_who_waits_for_others_in_vain_is_told_that_nobody_was_asked(
             for number in range(4):
                 asker = Asker(str(number), stranger=True)
                 await stack.enter_async_context(turns.turn(asker))
-            with pytest.raises(Unavailable):
-                await find(server, key)
+            async with await connect(server) as remote:
+                with pytest.raises(Unavailable):
+                    await remote.fetch(GetEntangled(key))
             assert await server.dht.node.find(key, Asker("user ann")) == ()
 
     asyncio.run(scenario())
