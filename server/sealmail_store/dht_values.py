@@ -28,8 +28,12 @@ _PUT = (
     " revoked = excluded.revoked, source = excluded.source, ours = excluded.ours,"
     " waits = excluded.waits, body = excluded.body, size = excluded.size"
 )
-# The share under which all values are counted.
-_ALL = ""
+# The share under which all values are counted; no source has this name.
+_ALL = "*"
+_BOOK = (
+    "INSERT INTO dht_shares VALUES (?, ?, ?) ON CONFLICT (source) DO UPDATE SET"
+    " entries = entries + excluded.entries, bytes = bytes + excluded.bytes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,10 @@ class DhtValues:
 
     def put(self, row: DhtRow) -> None:
         """Keep a value in the place of one with the same key, type and identity."""
+        held = self.one(row.key, row.type, row.identity)
+        if held is not None:
+            self._book(held.source, -1, -held.size)
+        self._book(row.source, 1, len(row.body))
         self._connection.execute(
             _PUT,
             (
@@ -186,7 +194,11 @@ class DhtValues:
 
     def remove(self, number: int) -> None:
         """Forget a value by the number of its row."""
-        self._connection.execute("DELETE FROM dht_values WHERE id = ?", (number,))
+        gone: Any = self._connection.execute(
+            "DELETE FROM dht_values WHERE id = ? RETURNING source, size", (number,)
+        ).fetchall()
+        for source, size in gone:
+            self._book(source, -1, -size)
 
     def release(self, key: BlockKey, digests: Iterable[bytes]) -> None:
         """Note that others keep these values: they may make room from now on."""
@@ -197,12 +209,20 @@ class DhtValues:
 
     def remove_expired(self, now: datetime, limit: int) -> int:
         """Forget up to ``limit`` values that are too old; return how many."""
+        old: Any = self._connection.execute(
+            "SELECT id FROM dht_values WHERE until <= ? LIMIT ?", (seconds(now), limit)
+        ).fetchall()
+        for (number,) in old:
+            self.remove(number)
+        return len(old)
+
+    def _book(self, source: str, entries: int, size: int) -> None:
+        """Change the running sums of one source, and of all."""
+        for name in (source, _ALL):
+            self._connection.execute(_BOOK, (name, entries, size))
         self._connection.execute(
-            "DELETE FROM dht_values WHERE id IN"
-            " (SELECT id FROM dht_values WHERE until <= ? LIMIT ?)",
-            (seconds(now), limit),
+            "DELETE FROM dht_shares WHERE source = ? AND entries = 0", (source,)
         )
-        return self._connection.changes()
 
 
 def _row_of(row: Any) -> DhtRow:

@@ -177,7 +177,7 @@ CREATE INDEX dht_values_by_source ON dht_values (source, size);
 """
 
 # Until when a value of the DHT is kept: its own age, or that of the key that it travels with. How
-# many there are and their bytes are running sums, of each source and, under '', of all. What is
+# many there are and their bytes are running sums, of each source and, under '*', of all. What is
 # here already stays as long as its type is kept. A value that waits was given here, and others do
 # not keep it yet; if it is ours too, a user gave it, and it never makes room.
 _VERSION_5 = """
@@ -197,25 +197,7 @@ CREATE TABLE dht_shares (
     bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 INSERT INTO dht_shares SELECT source, count(*), sum(size) FROM dht_values GROUP BY source;
-INSERT INTO dht_shares SELECT '', count(*), coalesce(sum(size), 0) FROM dht_values;
-CREATE TRIGGER dht_value_came AFTER INSERT ON dht_values BEGIN
-    INSERT INTO dht_shares VALUES (NEW.source, 1, NEW.size), ('', 1, NEW.size)
-        ON CONFLICT (source) DO UPDATE SET
-        entries = entries + 1, bytes = bytes + excluded.bytes;
-END;
-CREATE TRIGGER dht_value_went AFTER DELETE ON dht_values BEGIN
-    UPDATE dht_shares SET entries = entries - 1, bytes = bytes - OLD.size
-        WHERE source IN (OLD.source, '');
-    DELETE FROM dht_shares WHERE source = OLD.source AND entries = 0 AND source != '';
-END;
-CREATE TRIGGER dht_value_changed AFTER UPDATE OF source, size ON dht_values BEGIN
-    UPDATE dht_shares SET entries = entries - 1, bytes = bytes - OLD.size
-        WHERE source IN (OLD.source, '');
-    DELETE FROM dht_shares WHERE source = OLD.source AND entries = 0 AND source != '';
-    INSERT INTO dht_shares VALUES (NEW.source, 1, NEW.size), ('', 1, NEW.size)
-        ON CONFLICT (source) DO UPDATE SET
-        entries = entries + 1, bytes = bytes + excluded.bytes;
-END;
+INSERT INTO dht_shares SELECT '*', count(*), coalesce(sum(size), 0) FROM dht_values;
 """
 
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
