@@ -131,8 +131,8 @@ class Config:
     )
     tor_control: str = _setting(
         "",
-        "Tor's control port, IP:PORT or the path of its socket. With it this server makes an\n"
-        "onion service of its own, and publishes it again when tor was restarted.",
+        "Tor's control port, IP:PORT on loopback or the path of its socket. With it this server\n"
+        "makes an onion service of its own, and publishes it again when tor was restarted.",
         rules.control_or_off,
     )
     covert: bool = _setting(
@@ -199,6 +199,11 @@ class Config:
         100,
         "How many datagrams one source may send; ten times as many at once. Others are dropped.",
         rules.at_least(1),
+    )
+    dht_replicas: int = _setting(
+        20,
+        "How many nodes are to keep a value of the DHT; the same in the whole network.",
+        rules.between(1, 20),
     )
     takeover_seconds: int = _setting(
         300,
@@ -409,6 +414,7 @@ class Config:
             network=self.dht_network,
             allow_private=self.allow_private_targets,
             requests_per_second=self.dht_requests_per_second,
+            replicas=self.dht_replicas,
         )
 
     @property
