@@ -406,7 +406,7 @@ class Cancelled:
 
 
 # A deterministic search takes its first table at once and the next after two seconds.
-WHILE_TABLES_GROW = (0.02, 0.05, 0.1, 0.2, 1.0, 2.0, 2.5, 3.0, 6.0)
+WHILE_TABLES_GROW = (0.02, 0.05, 0.1, 0.2, 1.0, 2.0, 2.5, 3.0)
 CANCELLED = [
     Cancelled("64 bits", LETTER, Difficulty(64)),
     Cancelled(

@@ -15,8 +15,8 @@ enum {
     SMALL_LOG_SLOTS = 16,
     /* 256 MiB. A search that needs more begins another table, and asks all of them. */
     MOST_LOG_SLOTS = 26,
-    /* 4 GiB. */
-    MOST_TABLES = 16,
+    /* 512 MiB, as sealmail_pow/memory.py foretells. */
+    MOST_TABLES = 2,
     /* The slots of a large table are called for while a lot of so many nonces is hashed, and
      * have come from memory when they are needed. */
     LARGE_LOT = 256,
