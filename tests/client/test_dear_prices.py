@@ -1,4 +1,4 @@
-"""Prices whose search takes a large table: told before anything is searched, or kept to one mail."""
+"""Prices whose search takes a large table: told before any search, or kept to one mail."""
 
 import asyncio
 from collections.abc import Iterator

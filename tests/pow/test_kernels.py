@@ -130,6 +130,14 @@ def test_the_fastest_is_one_of_those_that_run(length: int) -> None:
     assert fastest_kernel(length) == fastest_kernel(length)
 
 
+def test_python_serves_long_data_where_hashlib_is_faster() -> None:
+    """With SHA instructions that our kernels do not know; never for short data."""
+    lead = machine._lead_of_hashlib() if COMPILED else 2.0
+    assert (fastest_kernel(8 * 1024 * 1024) == "python") == (lead > 1)
+    assert (fastest_kernel(8 * 1024 * 1024, threads=256) == "python") == (not COMPILED)
+    assert (fastest_kernel(4096) == "python") == (not COMPILED)
+
+
 def test_the_implementation_is_named() -> None:
     """What runs is said, and Python is always there to fall back on."""
     assert machine.IMPLEMENTATION in {"native", "python"}
