@@ -6,6 +6,7 @@ A clock that is behind would take what has expired; one that is ahead would expi
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_store import BlockStore, ReadView, WriteView
@@ -15,6 +16,8 @@ MAX_AHEAD = timedelta(days=60)
 # After a longer gap, nothing is deleted until somebody had a day to notice a wrong clock.
 MAX_UNNOTICED = timedelta(hours=48)
 HOLD = timedelta(hours=24)
+# No row of the queue is put off further than this: AFTER, and a partner whose clock is ahead.
+MAX_PUT_OFF = timedelta(days=6)
 
 _HOLD_SETTING = "delete-nothing-until"
 
@@ -38,11 +41,33 @@ def judge_clock(now: datetime, latest: datetime | None) -> ClockState:
     return ClockState.RIGHT
 
 
+class Watch(Protocol):
+    """What those who act by the clock want to know of it."""
+
+    def is_right(self) -> bool:
+        """Tell whether blocks may be judged and delivered by it."""
+
+    def may_delete(self) -> bool:
+        """Tell whether what looks expired may be removed or given up."""
+
+
+class Believed:
+    """Stands for the guard of a running server where there is none: the clock is believed."""
+
+    def is_right(self) -> bool:
+        """Believe the clock."""
+        return True
+
+    def may_delete(self) -> bool:
+        """Believe what looks expired."""
+        return True
+
+
 class ClockGuard:
     """The clock of a running server, and what the store knows of time.
 
     While ``state()`` is not ``RIGHT`` nobody is served; ``may_delete()`` is for whoever
-    removes what has expired. ``tick`` has to be called now and then.
+    removes, or gives up, what has expired. ``tick`` has to be called now and then.
     """
 
     def __init__(self, store: BlockStore, clock: Callable[[], datetime]) -> None:
@@ -64,6 +89,10 @@ class ClockGuard:
     def state(self) -> ClockState:
         """Judge the clock as it stands."""
         return judge_clock(self._clock(), self._latest)
+
+    def is_right(self) -> bool:
+        """Tell whether anybody is served by the clock as it stands."""
+        return self.state() is ClockState.RIGHT
 
     def may_delete(self) -> bool:
         """Tell whether what looks expired may be removed."""
@@ -91,9 +120,13 @@ class ClockGuard:
 
     async def _remember(self, now: datetime) -> None:
         hold = now + HOLD if self._jumped(now) else self._hold
+        went_back = self._latest is not None and now < self._latest
 
         def work(view: WriteView) -> None:
             view.reset_time(now)
+            if went_back:
+                # What a clock that was ahead put off would wait until that day.
+                view.queue.bring_forward(now + MAX_PUT_OFF)
             if hold is not None:
                 view.put_setting(_HOLD_SETTING, format_date(hold))
 
