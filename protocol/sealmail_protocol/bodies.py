@@ -95,8 +95,9 @@ class BodyReader:
     """Reads one body from a buffer; after an event of ``BODY_ENDS`` it is spent.
 
     An ``answer`` to a GET may be a whole mailbox or all claims for an address; what is posted
-    may not. ``targets`` may stand at the head of what is to be delivered elsewhere. ``room`` is asked before a large body is kept; who uses the body gives it back.
-    Lines of more than ``most`` bytes are not read to their end but are a ``ProtocolError``.
+    may not. ``targets`` may stand at the head of what is to be delivered elsewhere. ``room`` is
+    asked before a large body is kept; who uses the body gives it back. Lines of more than
+    ``most`` bytes are not read to their end but are a ``ProtocolError``.
     """
 
     def __init__(
