@@ -126,7 +126,7 @@ class Comparison:
 
             def bury(view: WriteView) -> None:
                 for stone in stones:  # noqa: B023 - as above
-                    self._partnership.tell_drop(view, stone.key, stone.digest, stone.until, now)
+                    self._partnership.tell_drop(view, stone, now)
 
             await self._store.write(bury)
         await self._tell_queue(now)

@@ -176,8 +176,15 @@ CREATE INDEX dht_values_by_age ON dht_values (type, date);
 CREATE INDEX dht_values_by_source ON dht_values (source, size);
 """
 
+# A row that a user may ask for is told from the others of its block by a random ticket, here and
+# at the partner. Rows of before get the same one on both servers of a pair.
+_VERSION_5 = """
+ALTER TABLE queue ADD COLUMN ticket TEXT NOT NULL DEFAULT '';
+UPDATE queue SET ticket = printf('%012x%04x', queued, line) WHERE owner IS NOT NULL;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

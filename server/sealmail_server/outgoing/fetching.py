@@ -18,6 +18,7 @@ from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_server.outgoing.carrier import Dialer
 from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.strangers import Strangers
 from sealmail_server.outgoing.targets import Entangled, Local, Never, Remote, TargetRules
 
 _log = logging.getLogger(__name__)
@@ -55,11 +56,17 @@ class Fetcher:
     """Asks one server of a group after the other; what it gives is checked for its type only."""
 
     def __init__(
-        self, rules: TargetRules, dialer: Dialer, routes: Routes, clock: Callable[[], datetime]
+        self,
+        rules: TargetRules,
+        dialer: Dialer,
+        routes: Routes,
+        strangers: Strangers,
+        clock: Callable[[], datetime],
     ) -> None:
         self._rules = rules
         self._dialer = dialer
         self._routes = routes
+        self._strangers = strangers
         self._clock = clock
         self._busy: Counter[str] = Counter()
         self._cache: OrderedDict[tuple[BlockKey, Transport], _Cached] = OrderedDict()
@@ -81,6 +88,8 @@ class Fetcher:
             return known.lines
         if self._busy[owner] >= _OF_ONE_USER or self._busy.total() >= _AT_ONCE:
             raise TooMany("too many fetches at once")
+        if not self._strangers.may_dial(owner, meaning.servers):
+            raise TooMany(f"{owner} names too many servers that we do not know")
         self._busy[owner] += 1
         try:
             async with asyncio.timeout(_DEADLINE_SECONDS):
