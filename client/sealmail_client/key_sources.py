@@ -14,7 +14,7 @@ from sealmail_client.domain_names import vouches_for
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.posting import Peer
-from sealmail_net.errors import NetworkError, NoServerReached, Unavailable
+from sealmail_net.errors import NetworkError, NoServerReached, NotOffered
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.commands import GetProxy
 from sealmail_protocol.keys import BlockKey, KeyId
@@ -107,7 +107,7 @@ class ByHomeServer:
         return asks and not self.transport.entangled
 
     async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
-        """Return what the group has; ``Unavailable`` if the home server cannot or will not ask."""
+        """Return what the group has; or raise ``NetworkError`` if the home server does not ask."""
         del since  # Of keys and claims there is no old part.
         return await self.home.server.fetch(GetProxy(key, self.transport))
 
@@ -148,7 +148,7 @@ class ProxiedSource:
     def _lookup(self, peer: Peer) -> KeyLookup:
         library = ByHomeServer(peer, self.transport)
         if not library.serves:
-            raise Unavailable(peer.server.address, "it does not ask others for its users")
+            raise NotOffered(peer.server.address, "it does not ask others for its users")
         return KeyLookup(library, self.verifier, self.clock())
 
 

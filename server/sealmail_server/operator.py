@@ -22,7 +22,7 @@ from sealmail_server.config import Config
 from sealmail_server.dht.service import DhtService
 from sealmail_server.hidden import hidden_faces
 from sealmail_server.onion_service import OnionService
-from sealmail_server.outgoing.desk import QueueDesk
+from sealmail_server.outgoing.desk import BEGINNING, QueueDesk
 from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partner_desk import PairingFailed, PartnerDesk
 from sealmail_server.partnership import Partnership
@@ -194,7 +194,15 @@ class Operator:
         return {"backup": str(target)}
 
     async def _queue_list(self, request: Request) -> list[dict[str, Any]]:
-        return await self._queue().rows(full=request.get("full") is True)
+        full, delivered = request.get("full") is True, request.get("all") is not False
+        after = request.get("after")
+        if after is None:
+            place = BEGINNING
+        elif isinstance(after, list) and [type(each) for each in after] == [bool, int]:
+            place = (after[0], after[1])
+        else:
+            raise OperatorError("after: not a place in the queue")
+        return await self._queue().rows(full=full, delivered=delivered, after=place)
 
     async def _queue_retry(self, request: Request) -> dict[str, int]:
         number = _number(request)

@@ -276,7 +276,7 @@ def test_a_second_server_in_the_same_directory_does_not_start(server: RunningSer
     """It leaves the lock, the store and the socket to the first."""
     code, told = refused("run", "--data", str(server.directory))
     assert code == Exit.STORE_UNAVAILABLE
-    assert "in use by another process" in told
+    assert "is in use: stop the other sealmaild first" in told
     assert asked(server.directory, "status")["running"]
 
 

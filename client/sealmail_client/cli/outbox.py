@@ -53,7 +53,7 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
     """Show the messages that were written here and what became of them."""
     if context.invoked_subcommand is not None:
         if retry or export_file is not None or as_json:
-            raise click.UsageError(f"options stand behind {context.invoked_subcommand}")
+            raise click.UsageError(f"put options after {context.invoked_subcommand!r}")
         return
     if not retry:
         _catch_up(context)
