@@ -17,7 +17,7 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.blocks import MessageAnnouncement
 from sealmail_protocol.commands import AskQueue, StoreProxy
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
-from sealmail_protocol.replies import Listing, QueueRow, QueueState, Word
+from sealmail_protocol.replies import Accepted, Listing, QueueRow, QueueState, Word
 from sealmail_server.service import Server
 
 SENDER = KeyId(bytes(range(20)))
@@ -85,6 +85,16 @@ async def send_data(
     """Hand in a data block."""
     key, lines = data_lines(data, date)
     return await remote.post_data(StoreProxy(key), (*targets, *lines), len(data), (data,))
+
+
+async def hand_in(home: Server, owner: KeyId, data: bytes, line: str) -> None:
+    """Have a data block delivered for a user, as by STORE PROXY."""
+    key, lines = data_lines(data)
+    acceptance = home.services.office.acceptance
+    body = tuple(each.encode() for each in (line, *lines))
+    coming = acceptance.receive_data(StoreProxy(key), body, owner.hex)
+    await coming.take(data)
+    assert await coming.finish() == Accepted()
 
 
 async def queue_of(remote: RemoteServer, since: datetime | None = None) -> list[QueueRow]:
