@@ -234,7 +234,7 @@ def test_a_server_that_hangs_for_many_users_does_not_keep_all_workers(
             bad, _ = await stack.enter_async_context(serving_small(hung))
             good, _ = await stack.enter_async_context(serving_small(sound))
             (home,) = await stack.enter_async_context(running(home_directory))
-            for number in range(70):
+            for number in range(30):
                 await hand_in(home, user(200 + number), b"hung %d" % number, post_to(bad))
             await until(lambda: asyncio.sleep(0, len(hung.stored) == MAX_LINES))
             await hand_in(home, user(300), b"swift", post_to(good))
@@ -243,7 +243,7 @@ def test_a_server_that_hangs_for_many_users_does_not_keep_all_workers(
             assert hung.peak == MAX_LINES
             hung.gate.set()
             async with asyncio.timeout(30):
-                await until(lambda: asyncio.sleep(0, len(hung.blocks) == 70))
+                await until(lambda: asyncio.sleep(0, len(hung.blocks) == 30))
             assert hung.peak == MAX_LINES
 
     play(scenario)
