@@ -250,13 +250,15 @@ def never(_: Sighting) -> bool:
 class KeySearch:
     """Asks sources in their order, and keeps every doubt with the name of its source.
 
-    A source that cannot be reached is a doubt as long as another one answers.
+    A source that cannot be reached is a doubt as long as another one answers; its name is in
+    ``unreached``, for silence is no answer.
     """
 
     def __init__(self, sources: Sequence[KeySource]) -> None:
         # Two ways to name the same servers are one source.
         self._sources = tuple({source.name: source for source in sources}.values())
         self.doubts: list[str] = []
+        self.unreached: set[str] = set()
 
     async def by_address(self, address: str, enough: Enough = never) -> tuple[Sighting, ...]:
         """Ask which keys claim ``address``, each source until ``enough`` says so."""
@@ -276,6 +278,7 @@ class KeySearch:
                 answer = await question(source)
             except NetworkError as error:
                 unreached.append(error)
+                self.unreached.add(source.name)
                 continue
             self.doubts += (f"{source.name}: {doubt}" for doubt in answer.doubts)
             sightings.append(Sighting(source.name, answer.keys, answer.vouched))

@@ -131,8 +131,8 @@ class Config:
     )
     tor_control: str = _setting(
         "",
-        "Tor's control port, IP:PORT or the path of its socket. With it this server makes an\n"
-        "onion service of its own, and publishes it again when tor was restarted.",
+        "Tor's control port, IP:PORT on loopback or the path of its socket. With it this server\n"
+        "makes an onion service of its own, and publishes it again when tor was restarted.",
         rules.control_or_off,
     )
     covert: bool = _setting(

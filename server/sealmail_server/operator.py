@@ -20,7 +20,7 @@ from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import Config
 from sealmail_server.dht.service import DhtService
-from sealmail_server.hidden import hidden_faces
+from sealmail_server.hidden import hidden_faces, hidden_pin
 from sealmail_server.onion_service import OnionService
 from sealmail_server.outgoing.desk import BEGINNING, QueueDesk
 from sealmail_server.outgoing.telling import Teller
@@ -234,14 +234,23 @@ class Operator:
         servers = []
         if not self.config.covert:
             servers.append(InvitedServer(self._public_address(), self._pin()))
-        for face in hidden_faces(self.directory, self.config, self.clock()):
-            servers += (InvitedServer(address, face.pin) for address in face.addresses)
+        servers += self._hidden_servers()
         partner = self.replication.partner if self.replication else self.config.second_server
         if partner is not None and not (
             self.config.covert and partner.address.network is Network.DIRECT
         ):
             servers.append(InvitedServer(partner.address, partner.pin))
         return tuple(servers)
+
+    def _hidden_servers(self) -> list[InvitedServer]:
+        running = self.running()
+        if running is not None:
+            groups = [port.addresses for port in running.hidden]
+        else:
+            faces = hidden_faces(self.directory, self.config, self.clock())
+            groups = [face.addresses for face in faces]
+        addresses = [address for group in groups for address in group]
+        return [InvitedServer(one, hidden_pin(self.directory, one)) for one in addresses]
 
     def _public_address(self) -> ServerAddress:
         running = self.running()

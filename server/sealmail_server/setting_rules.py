@@ -196,6 +196,9 @@ def hidden_hosts(value: tuple[str, ...]) -> None:
 
 
 def control_or_off(value: str) -> None:
-    """Take the path of a socket, IP:PORT, or nothing."""
-    if not value.startswith("/"):
-        ip_and_port(value)
+    """Take the path of a socket, IP:PORT on loopback, or nothing."""
+    if value.startswith("/"):
+        return
+    address = at_ip(value)
+    if address is not None and not (address.literal and address.literal.is_loopback):
+        raise BadConfig("must be a Unix socket or on loopback: the secret onion key goes there")
