@@ -124,6 +124,15 @@ class QueueView:
         place = (rows[-1][7], rows[-1][-1]) if rows else after
         return tuple(map(_row_of, rows)), place
 
+    def count_due(self, kind: str, now: datetime, most: int) -> int:
+        """Count the waiting rows of a kind whose time has come, up to ``most``."""
+        found: int = self._connection.execute(
+            "SELECT count(*) FROM (SELECT 1 FROM queue WHERE state = 'waiting' AND kind = ?"
+            " AND not_before <= ? LIMIT ?)",
+            (kind, seconds(now), most),
+        ).get
+        return found
+
     def next_due(self, kind: str) -> datetime | None:
         """Return when the first waiting row of a kind is due; ``None`` if none waits."""
         found: int | None = self._connection.execute(

@@ -33,6 +33,7 @@ from sealmail_protocol.commands import StoreProxy
 from sealmail_protocol.keys import data_key, mailbox_key
 from sealmail_protocol.replies import QueueState, Word
 from sealmail_server.config import Config
+from sealmail_server.operator import OperatorError
 from sealmail_server.service import Server
 from sealmail_store import QueueKind, WriteView
 
@@ -237,6 +238,31 @@ def test_a_block_for_more_targets_than_one_command_tells_is_mirrored_whole(
             held = await first.services.store.read(lambda view: view.counts())
             assert held["proxied"].entries == 1
             await until(lambda: has_told_all(second))
+
+    play(scenario)
+
+
+def test_a_pairing_that_a_stop_kept_out_of_the_settings_is_written_down_at_the_start(
+    homes: list[Path],
+) -> None:
+    """What was agreed on is in the store first; neither server is paired alone after that."""
+    clock = TurnedClock(now())
+    written = homes[2] / "config.toml"
+
+    async def scenario() -> None:
+        async with paired(homes[1], clock) as first:
+            async with paired(homes[2], clock) as second:
+                written.rename(homes[2] / "away")
+                with pytest.raises(OperatorError, match=r"config\.toml"):
+                    await pair(first, second)
+                (homes[2] / "away").rename(written)
+            assert Config.load(homes[2]).second_server is None
+            async with paired(homes[2], clock) as second:
+                agreed = Config.load(homes[2]).second_server
+                assert agreed is not None
+                assert agreed.address == address_of(first)
+                await until(lambda: has_told_all(second))
+                await until(lambda: has_told_all(first))
 
     play(scenario)
 
