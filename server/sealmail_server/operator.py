@@ -128,7 +128,7 @@ class Operator:
     async def _status(self, _: Request) -> dict[str, Any]:
         running = self.running()
         hidden = running.hidden if running else ()
-        counts = await self.store.read(lambda view: view.counts())
+        counts = await self.store.survey(lambda view: view.counts())
         accounts = await self.desk.list()
         states = {state: sum(each.state == state for each in accounts) for state in AccountState}
         return {

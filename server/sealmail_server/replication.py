@@ -13,6 +13,7 @@ from sealmail_net.dialing import DialSettings
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.errors import ProtocolError
+from sealmail_server.clock_guard import Watch
 from sealmail_server.comparing import Comparison
 from sealmail_server.limits import Limits
 from sealmail_server.partner_feed import PartnerFeed
@@ -70,6 +71,7 @@ class Replication(Partnership):
         cap: int,
         partner: Partner | None,
         dice: random.Random | None = None,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__(partner, cap)
         self.mode = mode
@@ -84,7 +86,7 @@ class Replication(Partnership):
         self._changed = asyncio.Event()
         # What the partner took last: while some of what it lacks has no row, who asks hears of it.
         self._confirmed: OrderedDict[bytes, None] = OrderedDict()
-        self._feed = PartnerFeed(store, clock, limits, self._spread, self._told)
+        self._feed = PartnerFeed(store, clock, limits, self._spread, self._told, watch)
 
     # What the rest of the server asks.
 

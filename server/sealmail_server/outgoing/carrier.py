@@ -62,7 +62,10 @@ Admit = Callable[[Waiting, StoredEntry, Local | Entangled], Awaitable[Verdict]]
 
 
 class Carrier:
-    """Empties bags as far as it can be done now; ``note`` is told what others should look at."""
+    """Empties bags as far as it can be done now; ``note`` is told what others should look at.
+
+    ``may_deliver`` is asked before each row.
+    """
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class Carrier:
         dialer: Dialer,
         admit: Admit,
         clock: Callable[[], datetime],
+        may_deliver: Callable[[], bool],
         note: Callable[[Bag], None],
         lines: OpenLines,
         others_wait: Callable[[Bag], bool],
@@ -85,6 +89,7 @@ class Carrier:
         self._dialer = dialer
         self._admit = admit
         self._clock = clock
+        self._may_deliver = may_deliver
         self._note = note
         # What is being sent: the user, his block and the server that it goes to.
         self._under_way: set[tuple[str, bytes, ServerAddress]] = set()
@@ -102,7 +107,7 @@ class Carrier:
         clock = asyncio.get_running_loop().time
         served, until = 0, clock() + _SECONDS
         try:
-            while not (bag.stalled or hand.unwanted):
+            while self._may_deliver() and not (bag.stalled or hand.unwanted):
                 if (served >= _ROWS or clock() >= until) and self._is_waited_for(bag, hand):
                     break
                 served += 1
