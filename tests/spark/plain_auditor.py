@@ -36,6 +36,7 @@ Found = tuple[str, str, str, str]
 Figure = tuple[str, str, str]
 ALGORITHMS = {1: "RSA", 22: "EdDSA"}
 KEY, CLAIM, MAIL = "key-announcement", "address-claim", "message-announcement"
+LUCK = sum(2 ** -(more + 1) * 2 ** (more / 2) for more in range(200))
 # Nonces that were searched by counting have so many digits.
 COUNTED = 9
 
@@ -364,7 +365,8 @@ def _count_payment(block: MessageAnnouncement, bits: int, result: PlainAudit) ->
     kind = "with token" if block.token else "by price"
     result.count("pow", "mails", kind)
     result.count("pow", "paid", f"{kind} {bits}")
-    result.count("pow", "hashes expected", kind, math.sqrt(math.pi / 2 * 2**bits))
+    # Stamps are worth 1 + 1/sqrt(2) times more, by the root, than their searches asked for.
+    result.count("pow", "hashes expected", kind, math.sqrt(math.pi / 2 * 2**bits) / LUCK)
     if all(len(nonce) == COUNTED for nonce in block.stamp.nonces):
         result.count("pow", "stamps counted", kind)
         tried = max(int(nonce, 16) for nonce in block.stamp.nonces) + 1
