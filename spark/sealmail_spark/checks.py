@@ -107,7 +107,7 @@ class BlockChecks:
         identity = b""
         match block:
             case KeyAnnouncement():
-                facts.announced = announced_key(block, row.key, facts.problems)
+                facts.announced = announced_key(block, row.key, row.seen, facts.problems)
             case AddressClaim():
                 facts.address = block.address
                 identity = block.key_id.raw

@@ -149,9 +149,11 @@ class LocalCarrier(Carrier):
 
 
 @asynccontextmanager
-async def network(directory: Path, count: int = 0) -> AsyncIterator[Network]:
+async def network(
+    directory: Path, count: int = 0, seconds: float = 120.0
+) -> AsyncIterator[Network]:
     """Run a network of so many honest nodes, for two minutes at most."""
-    async with AsyncExitStack() as stack, asyncio.timeout(120):
+    async with AsyncExitStack() as stack, asyncio.timeout(seconds):
         verifier = await stack.enter_async_context(VerifierPool())
         made = Network(directory, verifier, stack)
         await made.grow(count)

@@ -1,10 +1,11 @@
 """The DHT among many nodes in one process over real UDP: loss, lies, cuts and limits."""
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_server.dht import gathering
 from sealmail_server.dht.datagrams import (
+    LEAST_PING,
     SMALL_VALUE,
     Ask,
     Held,
@@ -167,6 +169,30 @@ def test_ten_liars_nearest_to_a_key_hide_nothing(
     play(tmp_path, 0, scenario)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_ten_liars_nearest_to_a_key_hide_nothing_among_a_hundred(
+    tmp_path: Path, values: dict[str, tuple[BlockKey, bytes]]
+) -> None:
+    """Where most nodes are far from the key, the honest ones near to it are still asked."""
+
+    async def scenario() -> None:
+        async with network(tmp_path, seconds=800) as net:
+            key, body = values["key"]
+            settings = replace(SETTINGS, replicas=20)
+            for _ in range(100):
+                await net.add(settings=settings)
+            honest = list(net.nodes)
+            near = ids_near(key, 10, among=6000)
+            liars = [await net.add(each, settings=settings, kind=Forger) for each in near]
+            await lie(net, liars, key, body)
+            await publish(honest[4], key, body)
+            found = [await finds(node, key, body) for node in honest[::10]]
+            assert all(found)
+
+    asyncio.run(scenario())
+
+
 def test_one_node_that_lists_for_ever_hides_nothing(tmp_path: Path) -> None:
     """Its list has a deadline, and what the others list is fetched."""
 
@@ -291,24 +317,38 @@ def test_a_hostile_peer_gets_nothing_bad_into_any_node(tmp_path: Path) -> None:
             (good_key, b"\xff" * 300),
             (good_key, good + b"Padding: x\r\n"),
             data(b"x" * 300, net.time, Difficulty(10, 2)),
+            (good_key, redated(good, net.time + timedelta(minutes=1))),
         ]
+        large = data(b"y" * 850, net.time)
+        assert SMALL_VALUE < len(large[1]) < 1000
+        hasty = Hostile(patience=0.1)
+        await hasty.endpoint.open("127.0.0.1", 0)
         hostile = Hostile()
         await hostile.endpoint.open("127.0.0.1", 0)
         for node in net.nodes:
             token = await hostile.token_of(net.place(node), good_key)
             for key, body in bad:
                 assert await hostile.store(net.place(node), key, body, token) != Outcome.TAKEN
+            # Larger than a datagram may carry: no answer at all, though it holds.
+            its = await hasty.token_of(net.place(node), large[0])
+            assert not await hasty.store(net.place(node), *large, its)
             # The same value holds where it belongs: it is the content that was refused.
             without = bytes(len(token))
             assert await hostile.store(net.place(node), good_key, good, without) != Outcome.TAKEN
             assert not await node.holdings.under(good_key)
             taken = await hostile.store(net.place(node), good_key, good, token)
             assert taken == Outcome.TAKEN
-            for key in {each for each, _ in bad} - {good_key}:
+            for key in {each for each, _ in (*bad, large)} - {good_key}:
                 assert not await node.holdings.under(key)
         hostile.endpoint.close()
+        hasty.endpoint.close()
 
     play(tmp_path, 5, scenario)
+
+
+def redated(body: bytes, date: datetime) -> bytes:
+    """Return a text block with another Date."""
+    return re.sub(rb"Date: [^\r]+", f"Date: {date:%Y-%m-%dT%H:%M:%SZ}".encode(), body)
 
 
 class Picky(DhtNode):
@@ -428,6 +468,28 @@ def test_other_networks_and_noise_are_not_answered(tmp_path: Path, ask: Ask) -> 
         transport.close()
 
     play(tmp_path, 8, scenario)
+
+
+def test_nor_is_who_asks_for_a_full_mailbox_or_offers_a_value(tmp_path: Path) -> None:
+    """The largest page there is, or a refusal, and a PING."""
+
+    async def scenario(net: Network) -> None:
+        (node,) = net.nodes
+        key, known = mail(0, RECIPIENT, net.time)[0], network_id(SETTINGS.network)
+        for number in range(6):
+            await node.take(*mail(number, RECIPIENT, net.time), "a user")
+        content = store_content(bytes(8), acknowledgment(1, net.time)[1])
+        for ask, told in ((Ask.HOLDINGS, b""), (Ask.STORE, content)):
+            transport, watcher = await asyncio.get_running_loop().create_datagram_endpoint(
+                Watcher, remote_addr=("127.0.0.1", net.place(node).port)
+            )
+            request = encode_request(known, Request(ask, bytes(16), key.raw, told))
+            transport.sendto(request)
+            await asyncio.sleep(0.3)
+            assert LEAST_PING < watcher.seen <= 3 * len(request)
+            transport.close()
+
+    play(tmp_path, 1, scenario)
 
 
 def test_a_source_that_asks_too_much_is_not_answered(tmp_path: Path) -> None:

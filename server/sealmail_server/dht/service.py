@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _CONTACTS = "dht-contacts"
 _MOST_REMEMBERED = 60
 _RESOLVE_SECONDS = 10.0
+# So much sooner than later ones comes the first look around; each next one waits twice as long.
+_FIRST_LOOKS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class DhtService:
     async def _keep_joined(self) -> None:
         neighbourhood = self.node.neighbourhood
         known = await self._remembered()
-        alone = True
+        alone, pause = True, self._rhythm.join / _FIRST_LOOKS
         while True:
             # Those of the list are asked again and again, so that a cut network finds together.
             await neighbourhood.join((*await self._bootstrap_places(), *known))
@@ -169,16 +171,16 @@ class DhtService:
                     await self._remember()
                 except StoreError as error:
                     _log.error("the neighbours could not be remembered: %s", error)
-                # Liars who say again and again that we moved have us look this often.
-                await asyncio.sleep(self._rhythm.join)
-                # Soon after the first look another one: datagrams are lost, others join too.
-                if not was_alone:
+            # Liars who say again and again that we moved have us look this often.
+            await asyncio.sleep(pause)
+            if not alone:
+                # Soon after the first look some more: datagrams are lost, others join too.
+                if pause >= self._rhythm.join:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(neighbourhood.moved.wait(), self._rhythm.refresh)
                 neighbourhood.moved.clear()
                 await neighbourhood.refresh()
-            else:
-                await asyncio.sleep(self._rhythm.join)
+            pause = min(2 * pause, self._rhythm.join)
 
     async def _bootstrap_places(self) -> list[Place]:
         places = []
