@@ -224,6 +224,10 @@ ALTER TABLE known_key ADD COLUMN domain_verified TEXT;  -- when its domain last 
 ALTER TABLE txt_answer ADD COLUMN signed INTEGER NOT NULL DEFAULT 0;  -- DNSSEC says so
 """
 
+_PRICE_LIMITS = """
+ALTER TABLE outgoing_recipient ADD COLUMN max_price TEXT;  -- that the user agreed to pay
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
 _STEPS = (
     _FIRST_SCHEMA,
@@ -235,6 +239,7 @@ _STEPS = (
     _DOMAINS,
     _PROXY,
     _MARKS,
+    _PRICE_LIMITS,
 )
 SCHEMA_VERSION = len(_STEPS)
 

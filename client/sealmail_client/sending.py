@@ -27,11 +27,11 @@ from sealmail_client.outbox import (
     OutgoingRecipient,
     Stage,
 )
-from sealmail_client.paying import Payment, asked_by, payment_for, secrets_for
+from sealmail_client.paying import MAX_CLIMB, Payment, asked_by, payment_for, secrets_for
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_client.proxying import NOT_SERVED, Proxy
-from sealmail_client.quotes import TooDear
+from sealmail_client.quotes import MoreThanAgreed, TooDear
 from sealmail_client.retrying import next_try
 from sealmail_client.settings import Delivery
 from sealmail_client.weighing import channel_of_copy, require_copy_fits, require_size
@@ -43,8 +43,6 @@ from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnounce
 from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 
-# A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
-MAX_CLIMB = 12
 # Some hours of a compiled minter; a price above it is a wish to hear from nobody.
 MAX_HASHES = 2.0**36
 NO_DHT = "he is reached through the DHT, in which {server} takes no part"
@@ -214,10 +212,16 @@ class Sender:
         payment: Payment,
         date: datetime,
     ) -> MessageAnnouncement:
-        """Mint what is asked for a place in ``mailbox``, and record the announcement."""
-        price = payment.price
+        """Mint what is asked for a place in ``mailbox``, and record the announcement.
+
+        ``MoreThanAgreed`` if the user never said that he would pay as much.
+        """
+        price, limit = payment.price, recipient.max_price
         if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
+        if limit is not None and not price.met_by(limit.bits, limit.nonces):
+            number = message.copy_of or message.number
+            raise MoreThanAgreed(number, recipient.address, price, limit)
         stamped = message.stamped_bytes(recipient.key_id, date)
         label = f"stamping for {recipient.address}"
         stamp = await mint_watched(stamped, price, label, self._desk.watcher)
@@ -301,7 +305,11 @@ class Sender:
             if target not in targets:
                 troubles[recipient.key_id] = NO_DHT.format(server=proxy.peer.server.address)
                 continue
-            announcement = await self._timely(message, recipient)
+            try:
+                announcement = await self._timely(message, recipient)
+            except MoreThanAgreed as error:
+                troubles[recipient.key_id] = str(error)
+                continue
             if target in refused or not await proxy.take_announcement(
                 message.number, recipient, announcement, target, after
             ):
@@ -384,9 +392,13 @@ class Sender:
             if demand.bits > price.bits + MAX_CLIMB:
                 return f"{reason}, far above the price of {price}"
             payment = Payment(demand, announcement.token)
-            announcement = await self._pay(
-                message, recipient, announcement.mailbox, payment, announcement.date
-            )
+            try:
+                announcement = await self._pay(
+                    message, recipient, announcement.mailbox, payment, announcement.date
+                )
+            except MoreThanAgreed as error:
+                # Another server of the group may have more room, and ask for less.
+                return str(error)
         return reason
 
     async def _timely(

@@ -6,9 +6,11 @@ import os
 import pty
 import secrets
 import signal
+import sqlite3
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.end_to_end.programs import SECONDS, Server, User, letter_to
@@ -64,6 +66,33 @@ def test_held_mail_leaves_later_padded_and_can_be_cancelled_until_then(
     assert rows[given_up["number"]]["state"] == "cancelled"
     assert not any(word in text for word in ("Held back", bob.address, "Bob"))
     assert alice.tries("outbox", "--export", str(ledger)).exit_code == 28
+
+
+def test_ctrl_c_leaves_a_mail_in_the_outbox_and_says_so(
+    alice: User, bob: User, place: Path
+) -> None:
+    """With the command that gives it up; until then the next fetch would send it."""
+    noise = place / "interrupted.bin"
+    noise.write_bytes(secrets.token_bytes(64 * 1024))
+    words = letter_to([bob], "Interrupted")
+    before = len(alice.does("outbox", "--json").value)
+    sending = subprocess.Popen(
+        alice.command(*words, "--attach", str(noise), "--throttle", "8"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with closing(sqlite3.connect(alice.home / "mail.sqlite")) as database:
+        query = "SELECT count(*) FROM outgoing"
+        while database.execute(query).fetchone()[0] == before and sending.poll() is None:
+            time.sleep(0.01)
+    sending.send_signal(signal.SIGINT)
+    _, complaint = sending.communicate(timeout=SECONDS)
+    assert sending.returncode == 130, complaint
+    row = alice.does("outbox", "--json").value[-1]
+    assert row["subject"] == "Interrupted"
+    assert f"`sealmail outbox cancel {row['number']}` gives it up" in complaint
+    alice.does("outbox", "cancel", str(row["number"]))
 
 
 def test_a_failed_try_is_repeated_by_schedule_and_at_once_when_asked(
