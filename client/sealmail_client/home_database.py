@@ -248,6 +248,24 @@ class NewerDatabase(HomeUnusable):
     """The directory was last used by a newer sealmail: use that one."""
 
 
+# What a sound file may meet: a full disk, a missing permission, another program. No back-up
+# mends that.
+_OF_THE_MACHINE = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+# Extended codes have the primary one in their lowest byte.
+_PRIMARY = 0xFF
+
+
 class _Gate:
     """Lets one program at a time commit or move the log into the file.
 
@@ -282,7 +300,11 @@ class HomeDatabase:
 
     def __init__(self, path: Path) -> None:
         self._gate = _Gate(path.with_name(f"{path.name}-gate"))
-        self._connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None)
+        except BaseException:
+            self._gate.close()
+            raise
         try:
             path.chmod(0o600)
             self._connection.row_factory = sqlite3.Row
@@ -291,8 +313,10 @@ class HomeDatabase:
             with self._gate:
                 self._migrate(path)
                 self._connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             self.close()
+            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _OF_THE_MACHINE:
+                raise
             raise HomeUnusable(f"{path}: {error}; restore it from a back-up") from None
         except BaseException:
             self.close()

@@ -91,7 +91,9 @@ def test_each_command_of_the_installed_program_does_its_work(
     assert (target / "attached.txt").read_text() == "attached"
     assert len(told(quin, "search", "pears", "--json").value) == 1
     told(quin, "reply", number, "--message", "thanks")
-    told(quin, "forward", number, "--to", pia.address, "--with-signature", "--message", "yours")
+    home = ("--server", str(first.address))
+    passed_on = ("forward", number, "--to", pia.address, *home, "--with-signature")
+    told(quin, *passed_on, "--message", "yours")
     filed = told(pia, "fetch", "--json").value["filed"]
     assert len(filed) == 2
     (mine,) = told(pia, "acks", "--json").value
@@ -110,7 +112,9 @@ def test_each_command_of_the_installed_program_does_its_work(
     try:
         told(pia, *letter, code=4)
         (waiting,) = told(pia, "outbox", "--json").value[1:]
-        told(pia, "outbox", "cancel", str(waiting["number"]))
+        number = str(waiting["number"])
+        told(pia, "outbox", "pay", number, "--max-price", "5s", code=4)
+        told(pia, "outbox", "cancel", number)
         unseen = "unseen@b.example"
         create = ("identity", "create", "--name", "P", "--address", unseen)
         told(pia, *create, *account(second), code=3)
