@@ -107,6 +107,11 @@ class OutgoingRecipient:
     next_try: datetime | None = None
     max_price: Difficulty | None = None  # that the user agreed to; rows of old have none
 
+    @property
+    def left(self) -> bool:
+        """Return whether a server has ever taken it for him, whatever became of it then."""
+        return self.server is not None
+
     def due(self, now: datetime) -> bool:
         """Return whether the time has come to send, or to try again."""
         return self.next_try is None or self.next_try <= now
@@ -133,9 +138,9 @@ class OutgoingMessage:
         return all(recipient.stage in ENDED for recipient in self.recipients)
 
     @property
-    def withdrawn(self) -> bool:
-        """Return whether the message was cancelled before it left for anybody."""
-        return all(recipient.stage is Stage.CANCELLED for recipient in self.recipients)
+    def left(self) -> bool:
+        """Return whether it has ever left for anybody."""
+        return any(recipient.left for recipient in self.recipients)
 
     @property
     def block_keys(self) -> tuple[BlockKey, ...]:
@@ -201,12 +206,18 @@ class Outbox:
         return tuple(map(self._message, self._database.rows("SELECT * FROM outgoing ORDER BY id")))
 
     def unfinished(self) -> tuple[OutgoingMessage, ...]:
-        """Return the messages for which something is left to do, oldest first."""
+        """Return the messages for which something is left to do, oldest first.
+
+        Of one that has left, that may be no more than to file it.
+        """
         marks = ", ".join("?" * len(ENDED))
         rows = self._database.rows(
-            "SELECT * FROM outgoing WHERE NOT filed"  # noqa: S608 - marks are question marks
-            " OR EXISTS (SELECT 1 FROM outgoing_recipient"
-            f" WHERE message = id AND state NOT IN ({marks})) ORDER BY id",
+            "SELECT * FROM outgoing AS copy WHERE EXISTS ("  # noqa: S608 - question marks
+            f"SELECT 1 FROM outgoing_recipient WHERE message = copy.id AND state NOT IN ({marks}))"
+            " OR EXISTS (SELECT 1 FROM outgoing_recipient WHERE message = copy.id"
+            " AND server IS NOT NULL)"
+            " AND NOT (SELECT filed FROM outgoing WHERE id = coalesce(copy.copy_of, copy.id))"
+            " ORDER BY id",
             *ENDED,
         )
         return tuple(map(self._message, rows))

@@ -21,7 +21,6 @@ from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.headers import Place
 from sealmail_client.outbox import (
-    UNSENT,
     OutgoingBlock,
     OutgoingMessage,
     OutgoingRecipient,
@@ -67,6 +66,8 @@ class Sender:
         self._desk = desk
         self._dice = dice or random.SystemRandom()
         self._random_bytes = random_bytes
+        # Two copies of one mail may leave at the same time.
+        self._filing = asyncio.Lock()
 
     async def work(self, *, hurry: bool = False) -> None:
         """Bring every message as far as it can get now; with a revoked key, nothing moves.
@@ -421,29 +422,30 @@ class Sender:
     # The user's own copy.
 
     async def _file_copy(self, message: OutgoingMessage) -> None:
-        """File sent mail once it has left for everybody; ``work`` lets the sealed bytes go."""
-        desk, files = self._desk, self._files(message)
-        if message.at(*UNSENT) or message.date is None or self._withdrawn(message):
-            return
-        if not message.filed:
+        """File a mail among the sent ones as soon as a copy of it has left for anybody."""
+        desk = self._desk
+        async with self._filing:
+            first = desk.outbox.one(message.copy_of or message.number)
+            if first.filed or not message.left:
+                return
+            # The first copy names nobody who is hidden; it may not be sealed yet, or gone.
+            sealed = first.date is not None and self._files(first).zip_file.exists()
+            source = first if sealed else message
+            files = self._files(source)
             signature = await asyncio.to_thread(files.signature.read_bytes)
-            envelope = self._envelope(message)
-            await desk.folders.file(envelope, files.zip_file, signature, desk.clock())
-            desk.outbox.record_filed(message.number)
-
-    def _withdrawn(self, message: OutgoingMessage) -> bool:
-        """Return whether no copy of the mail has left: nobody has it, so it was not sent."""
-        copies = self._desk.outbox.copies(message.copy_of or message.number)
-        return all(copy.withdrawn for copy in copies)
+            await desk.folders.file(
+                self._envelope(source), files.zip_file, signature, desk.clock()
+            )
+            desk.outbox.record_filed(first.number)
 
     def _ended_directories(self) -> list[Path]:
         """Return the directories of messages that nobody will ask for any more."""
         ended = []
         for directory in self._desk.home.outgoing.iterdir():
             message = self._desk.outbox.one(int(directory.name))
-            if message.ended and (
-                message.filed or message.date is None or self._withdrawn(message)
-            ):
+            copies = self._desk.outbox.copies(message.copy_of or message.number)
+            # The first copy knows whether the mail is filed.
+            if message.ended and (copies[0].filed or not any(copy.left for copy in copies)):
                 ended.append(directory)
         return ended
 
