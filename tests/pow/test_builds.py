@@ -58,6 +58,8 @@ def built_package(directory: Path, *further_options: str) -> Path:
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     module = copy / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     options = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
+    # As the installed one: an interpreter that is linked with zlib has a `compress` of its own.
+    options += ["-fvisibility=hidden"]
     include = f"-I{sysconfig.get_path('include')}"
     sources = sorted(copy.glob("kernel/*.c"))
     run("gcc", *options, *further_options, include, *sources, "-o", module)
