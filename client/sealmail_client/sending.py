@@ -41,7 +41,6 @@ from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
-from sealmail_verify import Undecided
 
 # Some hours of a compiled minter; a price above it is a wish to hear from nobody.
 MAX_HASHES = 2.0**36
@@ -109,7 +108,7 @@ class Sender:
                 continue
             try:
                 await step(message, waiting)
-            except (ClientError, NetworkError, Undecided, OSError) as error:
+            except (ClientError, OSError) as error:
                 for recipient in waiting:
                     self._note_trouble(number, recipient, str(error))
                 return
@@ -332,7 +331,7 @@ class Sender:
                     await Addressing(self._desk).refresh(recipient.key_id)
                 route = route_to(self._announcement(recipient).transport, self._desk.settings)
                 reasons = await self._send_to_group(message, recipient, route)
-            except (ClientError, Undecided) as error:
+            except ClientError as error:
                 reasons = [str(error)]
             if reasons:
                 self._note_trouble(message.number, recipient, "; ".join(reasons))
