@@ -164,6 +164,7 @@ def test_a_key_that_cannot_be_checked_now_holds_up_no_mail(alice: User, bob: Use
         desk.outbox.record_trouble(number, bob.key_id, "down")
         (sent,) = asyncio.run(Sender(desk).advance(number)).recipients
     assert sent.stage is Stage.SENT
+    bob.does("fetch")
 
 
 def test_a_watch_keeps_its_wishes_through_a_round_that_fails(

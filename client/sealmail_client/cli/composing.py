@@ -219,11 +219,14 @@ def dispatch(
     draft = _draft(content, addressees)
     require_fit(desk, draft)
     tell_doubts(asyncio.run(stay_findable(desk)))
-    number = _compose(desk, draft, after, limits)
     try:
+        number = _compose(desk, draft, after, limits)
         asyncio.run(_send(desk, number))
     except KeyboardInterrupt:
-        raise Stopped(desk.outbox.copies(number)) from None
+        copies = _under_way(desk, draft)
+        if not copies:
+            raise
+        raise Stopped(copies) from None
     copies = desk.outbox.copies(number)
     show(message_row(copies), as_json, lambda: tell_messages(copies))
     require_sent(copies)
@@ -293,6 +296,15 @@ def _compose(
     now, delay = desk.clock(), desk.settings.delay_minutes
     held = timedelta(minutes=secrets.SystemRandom().uniform(0, delay))
     return desk.outbox.add(draft, now, now + held if delay else None, after, limits)
+
+
+def _under_way(desk: Desk, draft: Draft) -> tuple[OutgoingMessage, ...]:
+    """Return the copies of a mail that was broken off, if it is in the outbox at all."""
+    return tuple(
+        message
+        for message in desk.outbox.unfinished()
+        if message.draft.unique_id == draft.unique_id
+    )
 
 
 async def _send(desk: Desk, number: int) -> None:
