@@ -7,6 +7,7 @@ PYTEST_OPTIONS ?=
 # Which parts of `make bench-pow` to run, by default all.
 PARTS ?=
 LOCK_OPTIONS ?=
+BENCH_OPTIONS ?=
 
 # What each lock file covers; a further extra is one more word here.
 RUN_EXTRAS := server client
@@ -14,6 +15,7 @@ TEST_EXTRAS := $(RUN_EXTRAS) spark
 
 # System packages, as command:package; only those whose command is missing are installed.
 RUN_NEEDS := gpg:gnupg
+SPARK_NEEDS := $(RUN_NEEDS) java:default-jre-headless
 TEST_NEEDS := $(RUN_NEEDS) git:git zip:zip unzip:unzip strace:strace knotd:knot tor:tor microsocks:microsocks \
 	java:default-jre-headless ip:iproute2 nft:nftables faketime:faketime \
 	unbound:unbound
@@ -39,10 +41,17 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run demo test test-long check bench bench-pow bench-server bench-pair bench-client bench-dht bench-spark screenshots lock dist dist-spark clean run-needs test-needs
+.PHONY: help install install-spark run demo test test-long check bench bench-pow bench-server bench-pair bench-client bench-dht bench-spark screenshots lock dist dist-spark clean run-needs test-needs
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: run-needs $(STAMPS)/run ## set up sealmail and sealmaild in .venv/bin
+	@echo "sealmail and sealmaild are in $(CURDIR)/$(BIN)"
+
+install-spark: $(STAMPS)/test ## the same with sealmail-audit, which needs Java and some 700 MB
+	@.ci/system-packages $(SPARK_NEEDS)
+	@echo "sealmail, sealmaild and sealmail-audit are in $(CURDIR)/$(BIN)"
 
 run: run-needs $(STAMPS)/run ## deliver a first mail, then keep the servers up until Ctrl-C
 	@$(BIN)/python bench/journey.py --keep
@@ -65,11 +74,7 @@ check: $(STAMPS)/test ## check format, style and types
 
 bench: test-needs $(STAMPS)/test ## run every benchmark in turn
 	@.ci/system-packages $(BENCH_NEEDS)
-ifeq ($(BENCHMARKS),)
-	@echo "there are no benchmarks yet: bench/bench_*.py matches no file"
-else
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python "$$script"; done
-endif
 
 bench-pow: test-needs $(STAMPS)/test ## measure the proof of work; best on a machine at rest
 	@$(BIN)/python bench/bench_pow.py $(PARTS)
@@ -99,6 +104,7 @@ lock: $(STAMPS)/uv ## pin what pyproject.toml asks for; LOCK_OPTIONS=--upgrade t
 	$(COMPILE) --group uv --output-file requirements/uv.txt
 
 dist: $(STAMPS)/run ## build the wheel and the source archive in dist/
+	@rm -f "$(DIST)"/sealmail-*
 	$(BIN)/uv build --quiet --offline --no-build-isolation --no-create-gitignore \
 		--python $(BIN)/python --out-dir "$(DIST)"
 

@@ -185,20 +185,35 @@ class Addressing:
     async def _sought(
         self, address: str, sources: Sequence[KeySource], *, at_large: bool
     ) -> tuple[Sighting, ...]:
-        """Ask for claims; in the DHT only if nobody else has one.
+        """Ask for claims; in the DHT only if nobody else has one, and has said so.
 
-        Anybody can claim an address there: such a rival must not stop mail to a known one.
+        Anybody can claim an address there: such a rival must not stop mail to a known one, nor
+        take the place of one whose server or zone was made to say nothing.
         """
         further = self._in_dht() if at_large else []
+        search = KeySearch(sources)
         try:
-            sightings = await self._sightings(address, KeySearch(sources))
+            sightings = await self._sightings(address, search)
         except NetworkError:
-            if not further:
+            if not further or self._silent(address, search):
                 raise
             sightings = ()
         if any(one.keys for one in sightings) or not further:
             return sightings
+        if silent := self._silent(address, search):
+            self.doubts.append(
+                f"the DHT, where anybody can claim an address, is asked when {silent} answers"
+            )
+            return sightings
         return await self._sightings(address, KeySearch(further))
+
+    def _silent(self, address: str, search: KeySearch) -> str:
+        """Return which of those who should know ``address`` did not answer.
+
+        A server that only a stranger's mail names is none of them.
+        """
+        names = [source.name for source in self._at_large(address)]
+        return " and ".join(name for name in names if name in search.unreached)
 
     async def _sightings(
         self, address: str, search: KeySearch, renewing: KeyId | None = None

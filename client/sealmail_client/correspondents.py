@@ -119,7 +119,8 @@ class Correspondents:
         """Take note of the keys that claim ``address``; ``sources`` tells where each was seen.
 
         Those in ``vouched`` came from a server that proved to be the domain's. That is a mark
-        for people to see, and decides nothing.
+        for people to see, and decides nothing. While they are several none has it: a server
+        takes claims from everybody, and does not say which is right.
 
         A single key for an address never seen before is trusted; any other new one waits for
         the user, and until then nothing is sent to the address. A revoked one is no candidate.
@@ -135,10 +136,11 @@ class Correspondents:
                 self._decide(
                     address, key.key_id, Decision.REJECTED if key.revoked else decision, now
                 )
+            rivals = sum(key.key_id in vouched and not key.revoked for key in found) > 1
             for key in found:
                 self._saw(address, key, now, (sources or {}).get(key.key_id, ""))
                 if key.key_id in vouched:
-                    self._mark(address, key.key_id, now)
+                    self._mark(address, key.key_id, None if rivals else now)
 
     def remember(self, found: FoundKey) -> None:
         """Keep the announcement of a key that was found by its id, if it is newer."""
@@ -259,10 +261,10 @@ class Correspondents:
             found.key_id.hex,
         )
 
-    def _mark(self, address: str, key_id: KeyId, now: datetime) -> None:
+    def _mark(self, address: str, key_id: KeyId, now: datetime | None) -> None:
         self._database.write(
             "UPDATE known_key SET domain_verified = ? WHERE address = ? AND key_id = ?",
-            format_date(now),
+            None if now is None else format_date(now),
             address,
             key_id.hex,
         )

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from sealmail_client.channels import Route
 from sealmail_client.posting import Peer
 from sealmail_client.servers import Servers
-from sealmail_net.errors import NetworkError, NoServerReached
+from sealmail_net.errors import NetworkError, NoServerReached, NoWay
 from sealmail_protocol.addresses import ServerAddress
 
 # Returns why the server did not take it, ``None`` if it did.
@@ -13,11 +13,15 @@ HandOver = Callable[[Peer], Awaitable[str | None]]
 
 
 class NotDelivered(Exception):
-    """No server of the group took it; ``reasons`` has one text for each."""
+    """No server of the group took it; ``reasons`` has one text for each.
 
-    def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__("; ".join(reasons))
-        self.reasons = tuple(reasons)
+    ``no_way``: none of them is reached as things are configured, however often one tries.
+    """
+
+    def __init__(self, causes: Sequence[NetworkError | str]) -> None:
+        self.reasons = tuple(map(str, causes))
+        self.no_way = bool(causes) and all(isinstance(one, NoWay) for one in causes)
+        super().__init__("; ".join(self.reasons))
 
 
 async def deliver_to_group(servers: Servers, route: Route, hand_over: HandOver) -> ServerAddress:
@@ -25,20 +29,20 @@ async def deliver_to_group(servers: Servers, route: Route, hand_over: HandOver) 
 
     One that failed lately comes last. ``NotDelivered`` if none took it.
     """
-    left, reasons = list(route.servers), list[str]()
+    left, causes = list(route.servers), list[NetworkError | str]()
     while left:
         try:
             async with servers.deliver(left) as peer:
                 address = peer.server.address
                 trouble = await hand_over(peer.by(route.channel))
         except NoServerReached as error:
-            reasons += map(str, error.reasons)
+            causes += error.reasons
             break
         except NetworkError as error:
-            reasons.append(str(error))
+            causes.append(error)
         else:
             if trouble is None:
                 return address
-            reasons.append(f"{address}: {trouble}")
+            causes.append(f"{address}: {trouble}")
         left.remove(address)
-    raise NotDelivered(reasons)
+    raise NotDelivered(causes)

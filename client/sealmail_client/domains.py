@@ -19,6 +19,8 @@ from sealmail_protocol.replies import Listing, Word
 
 # The home server says nothing of lifetimes; it remembers answers itself.
 SERVER_LIFE = 300
+# Nor does it say whether there is no record or DNS failed, which has often passed a moment later.
+NOTHING_LIFE = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Domains:
         if isinstance(reply, Listing):
             return TxtAnswer(texts_in(reply.lines), SERVER_LIFE)
         if reply is Word.NOT_FOUND:
-            return TxtAnswer((), SERVER_LIFE)
+            return TxtAnswer((), NOTHING_LIFE)
         raise LookupFailed(name, f"{peer.server.address} looks up no names for its users")
 
     @property

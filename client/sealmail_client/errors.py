@@ -73,6 +73,18 @@ class NotForUs(ClientError):
         super().__init__("the mail is sealed to none of our keys; ask for it to be sent again")
 
 
+class NotOpened(ClientError):
+    """gpg-agent opened none of our keys: fetch again, and answer when it asks."""
+
+    exit_code = 12
+
+    def __init__(self) -> None:
+        super().__init__(
+            "gpg-agent opened none of our keys for it: it is sealed to another, or a prompt was "
+            "not answered; `sealmail fetch` asks again"
+        )
+
+
 class BadMessage(ClientError):
     """A received mail is damaged or forged; ``reason`` names the broken rule."""
 
@@ -104,6 +116,16 @@ class SourceChanged(CannotSeal):
         what = f"the file {path}" if path else "an attached file"
         super().__init__(f"{what} changes while it is being sealed; send it when it is finished")
         self.path = path
+
+
+class LargerThanTaken(ClientError):
+    """A mail that nobody asked for holds more than is taken unasked: fetch it by its number."""
+
+    exit_code = 16
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"opened it has more than {limit // 1024**2} MiB")
+        self.limit = limit
 
 
 class NoSuchAttachment(ClientError):

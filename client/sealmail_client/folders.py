@@ -45,6 +45,8 @@ class Envelope:
     """What is known of a mail without opening its ZIP.
 
     ``hidden`` are its Bcc recipients, ``original`` is the number of the mail forwarded in it.
+    ``signer`` is the key that made its signature, whatever that is worth, at ``signed_at`` as the
+    signature says; ``None`` where that is not known.
     """
 
     folder: Folder
@@ -60,6 +62,8 @@ class Envelope:
     checked: datetime
     hidden: Sequence[str] = ()
     original: int | None = None
+    signer: KeyId | None = None
+    signed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,7 @@ class Folders:
 
     def _record(self, number: int, envelope: Envelope, digest: bytes, now: datetime) -> None:
         self._database.write(
-            "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             number,
             envelope.folder,
             envelope.unique_id,
@@ -144,6 +148,8 @@ class Folders:
             envelope.folder is Folder.INBOX,
             "\n".join(envelope.hidden),
             envelope.original,
+            envelope.signer.hex if envelope.signer else None,
+            format_date(envelope.signed_at) if envelope.signed_at else None,
         )
 
     def all(self, folder: Folder | None = None) -> tuple[FiledMail, ...]:
@@ -199,6 +205,8 @@ class Folders:
             checked=parse_date(row["checked"]),
             hidden=tuple(row["hidden"].splitlines()),
             original=row["original"],
+            signer=KeyId.from_hex(row["signer"]) if row["signer"] else None,
+            signed_at=parse_date(row["signed_at"]) if row["signed_at"] else None,
         )
         return FiledMail(
             int(row["id"]),

@@ -28,6 +28,9 @@ _LOOPBACK: Final = "--pinentry-mode=loopback"
 # A Unix socket's path has 107 bytes at most, and the agent's longest ends in ``.browser``.
 _MAX_SOCKET_PATH = 107 - len(".browser")
 _PIPE_CHUNK = 256 * 1024
+# For how long a gpg may do nothing although it could. An agent may have to wait for its user.
+_PATIENCE = 300.0
+_PATIENCE_WITH_AGENT = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,11 @@ class GpgHome:
     """The directory ``home``, which is made if it is not there.
 
     With ``agent`` passphrases are not ours to know: gpg-agent asks the user itself and remembers
-    the answer, or knows a smartcard.
+    the answer, or knows a smartcard. ``patience`` is for how many seconds gpg may stand still.
     """
 
-    def __init__(self, home: Path, *, agent: bool = False) -> None:
+    def __init__(self, home: Path, *, agent: bool = False, patience: float | None = None) -> None:
+        self._patience = patience or (_PATIENCE_WITH_AGENT if agent else _PATIENCE)
         self.home = home.absolute()
         self.agent = agent
         self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -99,17 +103,28 @@ class GpgHome:
                 env=self._environment,
                 pass_fds=(reading_end,),
                 check=False,
+                timeout=None if ask else self._patience,
             )
+        except subprocess.TimeoutExpired:
+            raise GpgFailed("its work", "it stands still") from None
         finally:
             os.close(reading_end)
         return GpgRun(Status.read(done.stderr.decode("latin-1")), done.stdout, done.returncode)
 
-    def start(self, *arguments: str, passphrase: str | None = None) -> GpgProcess:
-        """Start gpg on bytes that come and go while it works."""
+    def start(
+        self, *arguments: str, passphrase: str | None = None, inherited: tuple[int, ...] = ()
+    ) -> GpgProcess:
+        """Start gpg on bytes that come and go while it works.
+
+        It may read the files ``inherited`` too, by their descriptors.
+        """
         reading_end, known = self._told(passphrase)
         try:
             return GpgProcess(
-                self._command(*known, "--batch", *arguments), self._environment, reading_end
+                self._command(*known, "--batch", *arguments),
+                self._environment,
+                (reading_end, *inherited),
+                self._patience,
             )
         finally:
             os.close(reading_end)

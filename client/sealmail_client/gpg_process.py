@@ -2,25 +2,45 @@
 
 import fcntl
 import io
+import select
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Self, cast
+from typing import Final, Self, cast
 
-from sealmail_client.gpg_status import Status
+from sealmail_client.errors import BadMessage, GpgFailed
+from sealmail_client.gpg_status import Status, Transcript
 from sealmail_client.gpg_streams import Readable
+from sealmail_client.seal_head import MAX_READERS, TOO_MANY_READERS
 
 # As large as the system lets everybody have it: fewer turns between gpg and us.
 _PIPE_BYTES = 1024 * 1024
 _CHUNK = 256 * 1024
+# How often a gpg that says nothing is looked at.
+_LOOK_EVERY = 1.0
+
+# How often gpg may say what a stranger can have it say without end, and what is wrong otherwise.
+# Readers were counted in the seal, but seals may lie in seals.
+_MOST: Final = {
+    "ENC_TO": (MAX_READERS, TOO_MANY_READERS),
+    "NEED_PASSPHRASE_SYM": (1, "it is sealed with passwords, not to a key"),
+}
 
 
 class GpgProcess:
-    """A running gpg; as a context manager it does not outlive its block."""
+    """A running gpg; as a context manager it does not outlive its block.
+
+    One that has something to do, and for ``patience`` seconds does nothing, is ended.
+    """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], inherited: int
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        inherited: Sequence[int],
+        patience: float,
     ) -> None:
         self._process = subprocess.Popen(
             command,
@@ -28,7 +48,7 @@ class GpgProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-            pass_fds=(inherited,),
+            pass_fds=tuple(inherited),
         )
         # Buffered, as subprocess makes them unless told otherwise.
         self._input = cast(io.BufferedWriter, self._process.stdin)
@@ -38,7 +58,14 @@ class GpgProcess:
             with suppress(OSError):
                 fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._deaf = False
-        self._said: list[bytes] = []
+        self._patience = patience
+        # It owes us an answer: it was given bytes that it does not take, or their end.
+        self._owing = False
+        # It may have to wait for us instead: what it wrote is not taken from it.
+        self._taking = False
+        self._moved = time.monotonic()
+        self._fault: Exception | None = None
+        self._transcript = Transcript()
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -48,16 +75,24 @@ class GpgProcess:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._process.poll() is None and kind is not None:
             self._process.kill()
-        self.finish()
+        self._end()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how it ended, ``None`` as long as it works."""
+        return self._process.poll()
 
     def write(self, chunk: bytes) -> None:
         """Hand over the next bytes; a gpg that has read enough is not told."""
         if self._deaf:
             return
+        self._moved, self._owing = time.monotonic(), True
         try:
             self._input.write(chunk)
         except BrokenPipeError:
             self._deaf = True
+        finally:
+            self._owing = False
 
     def pass_through(self, source: Readable, take: Callable[[bytes], object]) -> None:
         """Feed gpg from ``source`` and hand what it makes of it to ``take``, in chunks.
@@ -68,29 +103,71 @@ class GpgProcess:
         feeder.start()
         try:
             while chunk := self._output.read1(_CHUNK):
+                self._taking = True
                 take(chunk)
+                self._moved, self._taking = time.monotonic(), False
         except BaseException:
             self._process.kill()
             raise
         finally:
             feeder.join()
 
-    def finish(self) -> Status:
-        """End the bytes, and return what gpg said of them when it ended."""
-        with suppress(BrokenPipeError):
-            self._input.close()
+    def finish(self, doing: str) -> Status:
+        """End the bytes, and return what gpg said of them when it ended.
+
+        ``GpgFailed`` if it did not come to an end of its own, and ``BadMessage`` if it could not
+        because of what it was given.
+        """
+        self._end()
+        if self._fault is not None:
+            raise self._fault
+        status, code = self._transcript.status(), self._process.returncode
+        if code < 0:
+            raise GpgFailed(doing, f"it was ended by signal {-code}")
+        if code != 0 and not status.tells_of_input:
+            raise GpgFailed(doing, status.last_remark or f"it ended with code {code}")
+        return status
+
+    def _end(self) -> None:
+        self._close_input()
         self._process.wait()
         self._listener.join()
         for pipe in (self._output, self._errors):
             pipe.close()
-        return Status.read(b"".join(self._said).decode("latin-1"))
 
     def _feed(self, source: Readable) -> None:
         while not self._deaf and (chunk := source.read(_CHUNK)):
             self.write(chunk)
+        self._close_input()
+
+    def _close_input(self) -> None:
+        self._moved, self._owing = time.monotonic(), True
         with suppress(BrokenPipeError):
             self._input.close()
 
     def _listen(self) -> None:
-        while said := self._errors.read1(_CHUNK):
-            self._said.append(said)
+        """Hear what gpg says, and end one that says too much of it, or does not move."""
+        ready = select.poll()
+        ready.register(self._errors, select.POLLIN | select.POLLHUP)
+        pause = min(_LOOK_EVERY, self._patience) * 1000
+        while True:
+            if not ready.poll(pause):
+                if self._stands_still():
+                    self._give_up(GpgFailed("its work", "it stands still"))
+                continue
+            said = self._errors.read1(_CHUNK)
+            if not said:
+                return
+            self._moved = time.monotonic()
+            self._transcript.hear(said)
+            for keyword, (most, reason) in _MOST.items():
+                if self._transcript.said[keyword] > most:
+                    self._give_up(BadMessage(reason))
+
+    def _stands_still(self) -> bool:
+        idle = time.monotonic() - self._moved
+        return self._owing and not self._taking and idle > self._patience
+
+    def _give_up(self, fault: Exception) -> None:
+        self._fault = self._fault or fault
+        self._process.kill()

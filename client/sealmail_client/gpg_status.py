@@ -1,5 +1,6 @@
 """What gpg reports of its work: status lines, which are made for programs, and their meaning."""
 
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,13 +15,22 @@ _PREFIX = "[GNUPG:] "
 _CODE_MASK = 0xFFFF
 # A bad passphrase, and none where one is needed.
 _PASSPHRASE_CODES: Final = frozenset({11, 177})
+# Of what a stranger can have said without end the first lines of each kind are kept, and the last
+# remarks, among which is why gpg failed. Whatever is asked for here is said once or twice.
+_KEPT_OF_A_KIND = 64
+_KEPT_REMARKS = 64
+# No line is longer: names in keys have at most 2 KiB.
+_MAX_LINE = 64 * 1024
+# Said of bytes that gpg looked at; one that failed by itself says none of it.
+_OF_ITS_INPUT: Final = ("NODATA", "UNEXPECTED", "NEWSIG", "PLAINTEXT", "END_DECRYPTION")
 # Signature over bytes as they are; one over a text would let line ends be changed.
 _BINARY = "00"
 
+_EXPIRED_KEY = "EXPKEYSIG"
 _FAULTS: Final = {
     "BADSIG": "the signature does not match the mail",
     "EXPSIG": "the signature has expired",
-    "EXPKEYSIG": "the signer's key has expired",
+    _EXPIRED_KEY: "the signer's key has expired",
     "REVKEYSIG": "the signer's key is revoked",
 }
 
@@ -30,7 +40,8 @@ class SignatureCheck:
     """What a detached signature is worth; ``signer`` is the primary key that made it.
 
     ``signer`` is also given for an expired or revoked key. ``key_missing`` tells that nothing
-    is decided until the key is found; ``reason`` is empty for a valid signature.
+    is decided until the key is found, ``key_expired`` that a newer state of the key may decide
+    otherwise; ``reason`` is empty for a valid signature.
     """
 
     valid: bool
@@ -38,6 +49,12 @@ class SignatureCheck:
     reason: str
     signed_at: datetime | None
     key_missing: bool = False
+    key_expired: bool = False
+
+    @property
+    def open_to_keys(self) -> bool:
+        """Return whether it may be worth more when more is known of keys."""
+        return self.key_missing or self.key_expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +67,9 @@ class Status:
     @classmethod
     def read(cls, stderr: str) -> "Status":
         """Sort the lines that gpg wrote; a user's name cannot break out of its line."""
-        lines, remarks = [], []
-        for line in stderr.split("\n"):
-            if line.startswith(_PREFIX):
-                lines.append(tuple(line.removeprefix(_PREFIX).split()))
-            elif line.strip():
-                remarks.append(line.strip())
-        return cls(tuple(words for words in lines if words), tuple(remarks))
+        transcript = Transcript()
+        transcript.hear(stderr.encode("latin-1", errors="replace"))
+        return transcript.status()
 
     def all(self, keyword: str) -> tuple[tuple[str, ...], ...]:
         """Return the arguments of every line with ``keyword``."""
@@ -65,6 +78,11 @@ class Status:
     def has(self, keyword: str) -> bool:
         """Return whether there is a line with ``keyword``."""
         return bool(self.all(keyword))
+
+    @property
+    def tells_of_input(self) -> bool:
+        """Return whether gpg came to look at what it was given."""
+        return any(map(self.has, _OF_ITS_INPUT))
 
     @property
     def wrong_passphrase(self) -> bool:
@@ -82,6 +100,42 @@ class Status:
                 yield int(words[1])
 
 
+class Transcript:
+    """What one gpg says, sorted as it comes; ``said`` counts the lines of each kind.
+
+    However much that is, it takes little room here.
+    """
+
+    def __init__(self) -> None:
+        self.said: Counter[str] = Counter()
+        self._begun = b""
+        self._lines: list[tuple[str, ...]] = []
+        self._remarks: deque[str] = deque(maxlen=_KEPT_REMARKS)
+
+    def hear(self, chunk: bytes) -> None:
+        """Take the next bytes, wherever lines begin and end."""
+        *whole, rest = (self._begun + chunk).split(b"\n")
+        self._begun = rest[:_MAX_LINE]
+        for line in whole:
+            self._sort(line.decode("latin-1"))
+
+    def status(self) -> Status:
+        """Return what was said so far, also in a line that has no end."""
+        self.hear(b"\n")
+        return Status(tuple(self._lines), tuple(self._remarks))
+
+    def _sort(self, line: str) -> None:
+        words = tuple(line.removeprefix(_PREFIX).split())
+        if not words:
+            return
+        if not line.startswith(_PREFIX):
+            self._remarks.append(line.strip())
+            return
+        self.said[words[0]] += 1
+        if self.said[words[0]] <= _KEPT_OF_A_KIND:
+            self._lines.append(words)
+
+
 def judge_signature(status: Status) -> SignatureCheck:
     """Read the outcome of ``gpg --verify`` with a detached signature."""
     if len(status.all("NEWSIG")) != 1 or status.has("PLAINTEXT"):
@@ -95,7 +149,8 @@ def judge_signature(status: Status) -> SignatureCheck:
         signed_at = datetime.fromtimestamp(int(valid[0][2]), UTC)
     for keyword, reason in _FAULTS.items():
         if status.has(keyword):
-            return _invalid(reason, signer, signed_at)
+            expired = keyword == _EXPIRED_KEY
+            return SignatureCheck(False, signer, reason, signed_at, key_expired=expired)
     if signer is None or not status.has("GOODSIG"):
         return _invalid("gpg cannot check the signature")
     try:

@@ -224,6 +224,12 @@ ALTER TABLE known_key ADD COLUMN domain_verified TEXT;  -- when its domain last 
 ALTER TABLE txt_answer ADD COLUMN signed INTEGER NOT NULL DEFAULT 0;  -- DNSSEC says so
 """
 
+_SIGNERS = """
+ALTER TABLE mail ADD COLUMN signer TEXT;  -- the key that made the signature, if that is known
+ALTER TABLE mail ADD COLUMN signed_at TEXT;  -- as the signature says
+UPDATE mail SET signer = sender_key WHERE signature = 'valid';
+"""
+
 _PRICE_LIMITS = """
 ALTER TABLE outgoing_recipient ADD COLUMN max_price TEXT;  -- that the user agreed to pay
 """
@@ -239,6 +245,7 @@ _STEPS = (
     _DOMAINS,
     _PROXY,
     _MARKS,
+    _SIGNERS,
     _PRICE_LIMITS,
 )
 SCHEMA_VERSION = len(_STEPS)

@@ -14,7 +14,7 @@ from sealmail_client.domain_names import vouches_for
 from sealmail_client.domains import DomainServers
 from sealmail_client.key_lookup import FoundKey, KeyLookup
 from sealmail_client.posting import Peer
-from sealmail_net.errors import NetworkError, NoServerReached, Unavailable
+from sealmail_net.errors import NetworkError, NoServerReached, NotOffered
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.commands import GetProxy
 from sealmail_protocol.keys import BlockKey, KeyId
@@ -107,7 +107,7 @@ class ByHomeServer:
         return asks and not self.transport.entangled
 
     async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
-        """Return what the group has; ``Unavailable`` if the home server cannot or will not ask."""
+        """Return what the group has; or raise ``NetworkError`` if the home server does not ask."""
         del since  # Of keys and claims there is no old part.
         return await self.home.server.fetch(GetProxy(key, self.transport))
 
@@ -148,7 +148,7 @@ class ProxiedSource:
     def _lookup(self, peer: Peer) -> KeyLookup:
         library = ByHomeServer(peer, self.transport)
         if not library.serves:
-            raise Unavailable(peer.server.address, "it does not ask others for its users")
+            raise NotOffered(peer.server.address, "it does not ask others for its users")
         return KeyLookup(library, self.verifier, self.clock())
 
 
@@ -250,13 +250,15 @@ def never(_: Sighting) -> bool:
 class KeySearch:
     """Asks sources in their order, and keeps every doubt with the name of its source.
 
-    A source that cannot be reached is a doubt as long as another one answers.
+    A source that cannot be reached is a doubt as long as another one answers; its name is in
+    ``unreached``, for silence is no answer.
     """
 
     def __init__(self, sources: Sequence[KeySource]) -> None:
         # Two ways to name the same servers are one source.
         self._sources = tuple({source.name: source for source in sources}.values())
         self.doubts: list[str] = []
+        self.unreached: set[str] = set()
 
     async def by_address(self, address: str, enough: Enough = never) -> tuple[Sighting, ...]:
         """Ask which keys claim ``address``, each source until ``enough`` says so."""
@@ -276,6 +278,7 @@ class KeySearch:
                 answer = await question(source)
             except NetworkError as error:
                 unreached.append(error)
+                self.unreached.add(source.name)
                 continue
             self.doubts += (f"{source.name}: {doubt}" for doubt in answer.doubts)
             sightings.append(Sighting(source.name, answer.keys, answer.vouched))

@@ -7,6 +7,7 @@ import hashlib
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final, Literal
 
 from sealmail_client.errors import (
@@ -15,12 +16,14 @@ from sealmail_client.errors import (
     GpgFailed,
     NoSuchKey,
     NotForUs,
+    NotOpened,
     WrongPassphrase,
 )
 from sealmail_client.gpg_home import GpgHome, GpgRun
 from sealmail_client.gpg_process import GpgProcess
 from sealmail_client.gpg_status import SignatureCheck, Status, judge_signature
 from sealmail_client.gpg_streams import Readable, WatchedSource, reading
+from sealmail_client.seal_head import CountedReaders
 from sealmail_protocol.addresses import normal_address
 from sealmail_protocol.fields import is_line
 from sealmail_protocol.keys import KeyId
@@ -56,8 +59,8 @@ class Keyring(GpgHome):
     threads may call at once.
     """
 
-    def __init__(self, home: Path, *, agent: bool = False) -> None:
-        super().__init__(home, agent=agent)
+    def __init__(self, home: Path, *, agent: bool = False, patience: float | None = None) -> None:
+        super().__init__(home, agent=agent, patience=patience)
         # A gpg that only looks costs as much as one that seals, so each key is looked at once.
         self._imported: dict[bytes, KeyId] = {}
         self._sealable: set[KeyId] = set()
@@ -164,13 +167,21 @@ class Keyring(GpgHome):
 
     def verify_detached(self, signature: bytes, path: Path) -> SignatureCheck:
         """Check a binary signature over the file; signatures by weak hashes are invalid."""
-        result = self._gpg.verify_file(io.BytesIO(signature), data_filename=str(path.absolute()))
-        return judge_signature(Status.read(result.stderr))
+        with TemporaryFile(dir=self.home) as file, path.open("rb") as source:
+            file.write(signature)
+            file.seek(0)
+            # A file that is open already is named -&N; gpg takes that for an option before --.
+            names = ("--", f"-&{file.fileno()}", "-")
+            verify = ("--enable-special-filenames", "--verify", *names)
+            with self.start(*verify, inherited=(file.fileno(),)) as gpg:
+                gpg.pass_through(source, _nowhere)
+                return judge_signature(gpg.finish("checking a signature"))
 
     def verifying(self, signature: Path) -> GpgProcess:
         """Start checking the binary signature in a file over bytes that are still to come.
 
-        ``judge_signature`` reads the outcome; gpg writes nothing of the bytes.
+        ``judge_signature`` reads the outcome; gpg writes nothing of the bytes. ``finish`` raises
+        ``GpgFailed`` if there is none.
         """
         return self.start("--verify", str(signature.absolute()), "-")
 
@@ -304,13 +315,13 @@ class Keyring(GpgHome):
         limit: int | None,
         take: Callable[[bytes], object],
     ) -> None:
-        watched = WatchedSource(reader)
+        watched = WatchedSource(CountedReaders(reader))
         sink = _LimitedSink(take, lambda: _most(watched.taken) if limit is None else limit)
         known = () if limit is None else (f"--max-output={limit}",)
         with self.start("--decrypt", *known, passphrase=passphrase) as gpg:
             gpg.pass_through(watched, sink.take)
-            status = gpg.finish()
-        watched.require_whole()
+            watched.require_whole()
+            status = gpg.finish("opening a seal")
         # Whoever knows a password could have sealed it, and gpg tries ours for it.
         if status.has("NEED_PASSPHRASE_SYM"):
             raise BadMessage("it is sealed with a password, not to a key")
@@ -329,7 +340,11 @@ class Keyring(GpgHome):
         """Raise the reason why a seal did not open."""
         if not status.has("ENC_TO"):
             raise BadMessage("it is not sealed")
-        if status.has("DECRYPTION_INFO") or not status.has("NO_SECKEY"):
+        opened = status.has("DECRYPTION_INFO")
+        # A prompt that was cancelled, and an agent that was away, look like a foreign key.
+        if self.agent and not opened and self.own_keys():
+            raise NotOpened
+        if opened or not status.has("NO_SECKEY"):
             if status.wrong_passphrase:
                 raise WrongPassphrase("opening a mail")
             raise BadMessage("its seal is damaged")
@@ -352,6 +367,10 @@ class _LimitedSink:
         if self.taken > self._limit():
             raise BadMessage(f"it unpacks to more than {self._limit()} bytes")
         self._take(chunk)
+
+
+def _nowhere(_: bytes) -> None:
+    """Take what gpg is not expected to write."""
 
 
 def _most(sealed_size: int) -> int:

@@ -110,6 +110,17 @@ class OpenedLetter:
             raise NoSuchAttachment(name)
         return self._save(self._attached[name], name, target_dir)
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes the letter has as a file."""
+        return self._entries.path.stat().st_size
+
+    @property
+    def forwarded_size(self) -> int:
+        """Return how many bytes the forwarded original will have as a file; 0 without one."""
+        inner = self._entries.get(f"{self.header.forwarded_id}.ZIP")
+        return 0 if inner is None else inner.size
+
     def save_forwarded(self, target_dir: Path) -> Forwarded | None:
         """Save the forwarded original, if there is one; its signature is still to be verified."""
         message_id = self.header.forwarded_id
@@ -120,7 +131,7 @@ class OpenedLetter:
         if inner is None or signature is None:
             return None
         # Nobody compresses an original; one in another in another would grow without bound.
-        if inner.size > self._entries.path.stat().st_size:
+        if inner.size > self.size:
             raise BadMessage("the original in it is larger than itself")
         content = self._entries.read(signature, MAX_SIGNATURE_BYTES)
         return Forwarded(message_id, self._save(inner, f"{message_id}.zip", target_dir), content)

@@ -37,7 +37,7 @@ class Stage(StrEnum):
     SENT = "sent"
     ACKNOWLEDGED = "acknowledged"
     EXPIRED = "expired"
-    FAILED = "failed"  # it came back, and no repetition can mend that
+    FAILED = "failed"  # it came back, or no way leads there: no repetition can mend that
     CANCELLED = "cancelled"
 
 
@@ -47,7 +47,7 @@ MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.COMPOSED: frozenset({Stage.COMPOSED, Stage.SEALED, *_GIVEN_UP}),
     Stage.SEALED: frozenset({Stage.SEALED, Stage.STAMPED, *_GIVEN_UP}),
     # A demand that has climbed is stamped again.
-    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.QUEUED, Stage.SENT, *_GIVEN_UP}),
+    Stage.STAMPED: frozenset({Stage.STAMPED, Stage.QUEUED, Stage.SENT, Stage.FAILED, *_GIVEN_UP}),
     # What comes back is stamped again, or given to the home server again.
     Stage.QUEUED: frozenset(
         {Stage.QUEUED, Stage.STAMPED, Stage.SENT, Stage.ACKNOWLEDGED, Stage.FAILED, Stage.EXPIRED}
@@ -333,7 +333,7 @@ class Outbox:
             self._move(number, key_id, Stage.STAMPED)
 
     def record_failed(self, number: int, key_id: KeyId, reason: str) -> None:
-        """Record that it came back for good, and why."""
+        """Record that it came back for good, or never left, and why."""
         with self._database.unit():
             self._move(number, key_id, Stage.FAILED, reason=reason)
 

@@ -28,11 +28,11 @@ def ask_new_passphrase(variable: str = PASSPHRASE_FILE) -> str:
     while True:
         first = _typed("A passphrase for your key: ")
         if not first:
-            print("it is empty; --no-passphrase is for those who want none", file=sys.stderr)
+            print("the passphrase is empty; use --no-passphrase if you want none", file=sys.stderr)
         elif first == _typed("The same again: "):
             return first
         else:
-            print("they differ", file=sys.stderr)
+            print("the two passphrases differ; try again", file=sys.stderr)
 
 
 def _typed(question: str) -> str:

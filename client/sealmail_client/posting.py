@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sealmail_client.channels import BY_SERVER, Channel
-from sealmail_net.errors import Unavailable
+from sealmail_net.errors import NotOffered
 from sealmail_net.remote_server import Chunk, RemoteServer, Sink
 from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import DataHeader, TextBlock
@@ -88,7 +88,7 @@ class Peer:
         return await self._outcome(word, data_digest(header, key))
 
     async def get(self, key: BlockKey, since: datetime | None = None) -> tuple[bytes, ...] | None:
-        """Return the lines of text blocks; ``None`` if there are none, ``Unavailable`` if not."""
+        """Return the lines of text blocks; ``None`` if there are none, or raise ``NotOffered``."""
         self._require_channel()
         return await self.server.fetch(self.channel.get(key, since))
 
@@ -99,7 +99,7 @@ class Peer:
 
     def _require_channel(self) -> None:
         if self.lacks:
-            raise Unavailable(self.server.address, self.lacks)
+            raise NotOffered(self.server.address, self.lacks)
 
     async def _outcome(self, word: Word, digest: bytes) -> Outcome:
         if word is not Word.DONE:

@@ -21,6 +21,7 @@ from sealmail_client.errors import (
     BadMessage,
     BadPiece,
     ClientError,
+    LargerThanTaken,
     NotForUs,
     WrongPassphrase,
 )
@@ -31,7 +32,7 @@ from sealmail_client.headers import Header, address_in, in_sight
 from sealmail_client.inbox import WAITING, ArrivingMessage, DueAcknowledgment, Step
 from sealmail_client.judging import judged
 from sealmail_client.key_lookup import FoundKey, KeyLookup
-from sealmail_client.key_sources import KeySource
+from sealmail_client.key_sources import Answer, KeySource
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
@@ -50,8 +51,10 @@ from sealmail_verify import Undecided
 _ROOM_FOR_A_BLOCK = 3 * PIECE_SIZE
 # Blocks that were damaged on our disk are fetched again at once, and not for ever.
 _MAX_FETCHES = 2
-# Who wrote is known when a mail is open, and before only by a token: what is larger waits.
+# Who wrote is known when a mail is open, and before only by a token: what is larger waits, whether
+# that shows before it is opened, or only then.
 MAX_UNASKED = 100 * 1024 * 1024
+_MAY_BE_LARGE = f"it may have more than {MAX_UNASKED // 1024**2} MiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,14 @@ class Arrivals:
     waiting: tuple[ArrivingMessage, ...]
     refused: tuple[ArrivingMessage, ...]
     doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """What a signature is worth; ``open``: another day, and another server, may tell otherwise."""
+
+    check: SignatureCheck
+    open: bool
 
 
 class Receiver:
@@ -135,7 +146,8 @@ class Receiver:
     async def _bring(self, peer: Peer, message: ArrivingMessage) -> None:
         """Fetch, open and file one message, as far as it comes."""
         directory = make_private(self._directory(message))
-        opened = None
+        asked = message.wanted or self._comes_from_known(message)
+        limit, opened = None if asked else MAX_UNASKED, None
         if message.step is Step.ANNOUNCED:
             keys = message.announcement.data_blocks
             free = shutil.disk_usage(directory).free
@@ -145,16 +157,14 @@ class Receiver:
                 )
                 self._desk.inbox.record_step(message.number, Step.ANNOUNCED, reason)
                 return
-            asked = message.wanted or self._comes_from_known(message)
-            limit = None if asked else MAX_UNASKED
             if limit is not None and len(keys) * peer.channel.piece_size > limit:
-                self._leave_large(message)
+                self._leave_large(message, _MAY_BE_LARGE)
                 return
             found = await self._fetch(peer, message, directory, limit)
             if found is None:
                 return
             opened = found.opened
-        await self._open(peer, message, opened)
+        await self._open(peer, message, opened, limit)
 
     async def _fetch(
         self, peer: Peer, message: ArrivingMessage, directory: Path, limit: int | None
@@ -176,13 +186,14 @@ class Receiver:
                 keyring=self._desk.keyring,
                 passphrase=passphrase,
                 directory=directory,
+                limit=limit,
                 watcher=self._desk.watcher,
             )
 
         for _ in range(_MAX_FETCHES):
             match await fetching.bring(opener):
                 case TooLarge():
-                    self._leave_large(message)
+                    self._leave_large(message, _MAY_BE_LARGE)
                     return None
                 case Missing(position):
                     self._wait_for_blocks(message, position)
@@ -220,9 +231,8 @@ class Receiver:
             step, reason = Step.ANNOUNCED, str(error)
         self._desk.inbox.record_step(message.number, step, reason)
 
-    def _leave_large(self, message: ArrivingMessage) -> None:
+    def _leave_large(self, message: ArrivingMessage, reason: str) -> None:
         """Let a large mail lie until the user asks for it."""
-        reason = f"it may have more than {MAX_UNASKED // 1024**2} MiB"
         self._desk.inbox.record_step(message.number, Step.LARGE, reason)
         shutil.rmtree(self._directory(message), ignore_errors=True)
 
@@ -243,21 +253,32 @@ class Receiver:
 
     # What they say, and who says it.
 
-    async def _open(self, peer: Peer, message: ArrivingMessage, opened: OpenedSeal | None) -> None:
-        """Open, verify and file a message whose blocks are here, unless it is open already."""
+    async def _open(
+        self,
+        peer: Peer,
+        message: ArrivingMessage,
+        opened: OpenedSeal | None,
+        limit: int | None,
+    ) -> None:
+        """Open, verify and file a message whose blocks are here, unless it is open already.
+
+        What is filed has ``limit`` bytes at most.
+        """
         desk = self._desk
         try:
             if opened is None:
-                opened = await self._open_pieces(message)
+                opened = await self._open_pieces(message, limit)
             letter = await asyncio.to_thread(open_letter, opened.zip_file)
             if desk.blocklist.holds(letter.header.sender):
                 self._refuse(message, f"its sender {letter.header.sender} is blocked")
                 return
-            check = await self._verify(peer, letter, opened)
-            if check.key_missing and not self._outlived(message):
-                await self._keep(message, _no_key(letter.header))
+            verified = await self._verify(peer, letter, opened)
+            if verified.open and not self._outlived(message):
+                await self._keep(message, _undecided(letter.header, verified.check))
                 return
-            await self._file(peer, message, letter, opened, check)
+            await self._file(peer, message, letter, opened, verified.check, limit)
+        except LargerThanTaken as error:
+            self._leave_large(message, str(error))
         except BadPiece as error:
             desk.inbox.record_step(message.number, Step.ANNOUNCED, str(error))
         except (BadMessage, NotForUs) as error:
@@ -266,9 +287,12 @@ class Receiver:
             raise
         except (ClientError, Undecided, OSError) as error:
             # This mail may be opened another day; the others must not wait for it.
-            await self._keep(message, str(error))
+            if self._outlived(message):
+                self._refuse(message, f"it could not be opened for too long: {error}")
+            else:
+                await self._keep(message, str(error))
 
-    async def _open_pieces(self, message: ArrivingMessage) -> OpenedSeal:
+    async def _open_pieces(self, message: ArrivingMessage, limit: int | None) -> OpenedSeal:
         directory, passphrase = self._directory(message), self._desk.passphrase
         pieces = pieces_in(directory, message.announcement)
         if not await asyncio.to_thread(fits, pieces, message.announcement.message_hash):
@@ -284,11 +308,10 @@ class Receiver:
             directory=directory,
             watcher=self._desk.watcher,
             size=sum(piece.path.stat().st_size for piece in pieces if piece.path.exists()),
+            limit=limit,
         )
 
-    async def _verify(
-        self, peer: Peer, letter: OpenedLetter, opened: OpenedSeal
-    ) -> SignatureCheck:
+    async def _verify(self, peer: Peer, letter: OpenedLetter, opened: OpenedSeal) -> _Verified:
         """Check the signature by the sender's key, sought where that tells nobody."""
         keyring, sender = self._desk.keyring, letter.header.sender
         lookup = KeyLookup(peer, self._desk.verifier, self._desk.clock())
@@ -297,35 +320,43 @@ class Receiver:
         if brought is not None and (held is None or not _same_text(brought, held)):
             await self._learn(await lookup.in_text(_lines(brought), sender))
             check = None
-        elif held is not None and (check is None or check.key_missing):
+        elif held is not None and (check is None or check.open_to_keys):
             await self._learn_key(held)
             check = None
         proof = (opened.signature, opened.zip_file)
         if check is None:
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
-        if check.key_missing:
+        # The owner of a key that has expired may have given it more time.
+        if check.open_to_keys:
             await self._learn(await lookup.by_key_id(sender))
             check = await asyncio.to_thread(keyring.verify_detached, *proof)
         self._doubts += lookup.doubts
+        unreached = False
         for source in sources_for_sender(self._desk, peer, letter.header):
-            if check.key_missing and await self._learn_from(source, sender):
+            if not check.open_to_keys:
+                break
+            answer = await self._ask_for_key(source, sender)
+            if answer is None:
+                unreached = True
+            elif answer.keys:
                 check = await asyncio.to_thread(keyring.verify_detached, *proof)
         if check.key_missing and await asyncio.to_thread(keyring.has, sender):
-            # The sender's key is here, so the one that is missing is another's.
-            return replace(check, key_missing=False, reason="it is not signed by its sender")
-        return check
+            # The sender's key is here, so the one that is missing is another's, or new.
+            foreign = replace(check, key_missing=False, reason="it is not signed by its sender")
+            return _Verified(foreign, unreached)
+        return _Verified(check, check.key_missing or (check.key_expired and unreached))
 
-    async def _learn_from(self, source: KeySource, sender: KeyId) -> bool:
-        """Keep what a source has of the sender's key; return whether that is something."""
+    async def _ask_for_key(self, source: KeySource, sender: KeyId) -> Answer | None:
+        """Keep and return what a source has of the sender's key; ``None`` if it is not reached."""
         try:
             answer = await source.by_key_id(sender)
         except NetworkError as error:
             self._doubts.append(f"{source.name} was not asked for the key {sender}: {error}")
-            return False
+            return None
         self._doubts += (f"{source.name}: {doubt}" for doubt in answer.doubts)
         for found in answer.keys:
             await self._learn(found)
-        return bool(answer.keys)
+        return answer
 
     async def _learn(self, found: FoundKey | None) -> None:
         """Keep a key that was found, but for our own."""
@@ -350,6 +381,7 @@ class Receiver:
         letter: OpenedLetter,
         opened: OpenedSeal,
         check: SignatureCheck,
+        limit: int | None,
     ) -> None:
         desk, header, now = self._desk, letter.header, self._desk.clock()
         known = desk.correspondents.known(address_in(header.sender_user_id))
@@ -368,7 +400,9 @@ class Receiver:
             remark=remark,
             checked=now,
             hidden=hidden,
-            original=await self._original(peer, message, letter),
+            original=await self._original(peer, message, letter, limit),
+            signer=check.signer,
+            signed_at=check.signed_at,
         )
         due = None
         if state is SignatureState.VALID and not remark:
@@ -380,16 +414,20 @@ class Receiver:
         await asyncio.to_thread(shutil.rmtree, self._directory(message), ignore_errors=True)
 
     async def _original(
-        self, peer: Peer, message: ArrivingMessage, letter: OpenedLetter
+        self, peer: Peer, message: ArrivingMessage, letter: OpenedLetter, limit: int | None
     ) -> int | None:
         """File what is forwarded in a mail; a bad original is no fault of who passes it on."""
 
         async def verify(inner: OpenedLetter, opened: OpenedSeal) -> SignatureCheck:
-            return await self._verify(peer, inner, opened)
+            verified = await self._verify(peer, inner, opened)
+            # The mail around it does not wait, so it is not judged.
+            return replace(verified.check, key_missing=verified.open)
 
         message_hash, directory = message.announcement.message_hash, self._directory(message)
         try:
-            return await file_original(self._desk, letter, message_hash, verify, directory)
+            return await file_original(
+                self._desk, letter, message_hash, verify, directory, limit=limit
+            )
         except BadMessage as error:
             self._doubts.append(f"the original in a mail of {letter.header.sender}: {error}")
             return None
@@ -443,6 +481,13 @@ class Receiver:
         self._desk.inbox.record_step(message.number, Step.REFUSED, reason)
         self._refused.append(message.number)
         shutil.rmtree(self._directory(message), ignore_errors=True)
+
+
+def _undecided(header: Header, check: SignatureCheck) -> str:
+    """Return why the signature of a mail is not judged yet."""
+    if check.key_missing:
+        return _no_key(header)
+    return f"{check.reason} as far as is known, and not all could be asked for a newer key"
 
 
 def _no_key(header: Header) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sealmail_client.cutting import PIECE_SIZE, CutMessage, Piece, cut
-from sealmail_client.errors import BadMessage, CannotSeal, SourceChanged
+from sealmail_client.errors import BadMessage, CannotSeal, LargerThanTaken, SourceChanged
 from sealmail_client.gpg_process import GpgProcess
 from sealmail_client.gpg_status import SignatureCheck, judge_signature
 from sealmail_client.gpg_streams import Measured, Readable
@@ -93,12 +93,14 @@ def open_seal(
     passphrase: str | None,
     directory: Path,
     size: int | None = None,
+    limit: int | None = None,
     watcher: Watcher = NOBODY,
 ) -> OpenedSeal:
     """Open a seal into ``message.zip`` in ``directory``, which belongs to this mail alone.
 
     It may be a stream that still comes, of ``size`` bytes as far as that is known. What comes
-    out of it is checked against its signature at once.
+    out of it is checked against its signature at once. More than ``limit`` bytes in it are
+    ``LargerThanTaken``.
     """
     zip_file, signature_file = directory / "message.zip", directory / "message.sig"
     for path in (zip_file, signature_file):
@@ -113,7 +115,7 @@ def open_seal(
                 return stack.enter_context(keyring.verifying(signature_file))
 
             with create_private(zip_file) as target, syncing(target) as synced:
-                splitter = _Splitter(synced.write, begin)
+                splitter = _Splitter(synced.write, begin, limit)
                 with watcher.task("opening", brief=True):
                     keyring.decrypt_to(sealed, splitter.take, passphrase, size)
                 signature = splitter.signature()
@@ -240,15 +242,23 @@ class _Splitter:
     """Takes opened bytes as they come: the signature, then the ZIP, for a file and for gpg."""
 
     def __init__(
-        self, write: Callable[[bytes], object], begin: Callable[[bytes], GpgProcess]
+        self,
+        write: Callable[[bytes], object],
+        begin: Callable[[bytes], GpgProcess],
+        limit: int | None,
     ) -> None:
         self._write = write
         self._begin = begin
+        self._limit = limit
+        self._taken = 0
         self._verifying: GpgProcess | None = None
         self._head = bytearray()
         self._signature = b""
 
     def take(self, chunk: bytes) -> None:
+        self._taken += len(chunk)
+        if self._limit is not None and self._taken > self._limit:
+            raise LargerThanTaken(self._limit)
         if self._verifying is None:
             self._head += chunk
             chunk = self._behind_signature()
@@ -264,7 +274,9 @@ class _Splitter:
 
     def check(self) -> SignatureCheck | None:
         """Return what the signature is worth, once all is taken."""
-        return None if self._verifying is None else judge_signature(self._verifying.finish())
+        if self._verifying is None:
+            return None
+        return judge_signature(self._verifying.finish("checking a signature"))
 
     def _behind_signature(self) -> bytes:
         """Return what stands behind the signature, if that is here."""

@@ -48,6 +48,10 @@ NO_DHT = "he is reached through the DHT, in which {server} takes no part"
 _CUT_LARGE = (
     "he is reached through the DHT now, for which it was cut too large: send it to him anew"
 )
+_MAKE_A_WAY = (
+    "name a proxy by `sealmail identity set --tor` or `--i2p`, or let your home server deliver by "
+    "`--send proxy`, and send it again"
+)
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
 
@@ -353,6 +357,10 @@ class Sender:
             order = self.order(message, route)
             server = await deliver_to_group(self._desk.servers, order, hand_over)
         except NotDelivered as error:
+            if error.no_way:
+                reason = f"{error}; {_MAKE_A_WAY}"
+                self._desk.outbox.record_failed(message.number, recipient.key_id, reason)
+                return []
             return list(error.reasons)
         self._desk.outbox.record_sent(
             message.number, recipient.key_id, route.channel.place(server), self._desk.clock()
@@ -468,6 +476,7 @@ class Sender:
             remark="",
             checked=date,
             hidden=tuple(one.user_id for one in addressees if one.place is Place.BCC),
+            signer=settings.key_id,
         )
 
     # What a message is made of.

@@ -13,7 +13,11 @@ GO_BACK_AFTER = timedelta(minutes=10)
 
 
 class ServerHints:
-    """Remembers failures on disk. They change only the order: a hint may be wrong."""
+    """Remembers failures on disk. They change only the order of equals: a hint may be wrong.
+
+    Equals are servers of one way. A preferred one that failed, or was slow, stays ahead of the
+    others: a hint never leads to a way that shows more of the user.
+    """
 
     def __init__(self, database: HomeDatabase, clock: Callable[[], datetime]) -> None:
         self._database = database
@@ -24,7 +28,7 @@ class ServerHints:
         return sorted(servers, key=self._failed_lately)
 
     def note_reached(self, order: Sequence[ServerAddress], reached: ServerAddress) -> None:
-        """Remember that ``reached`` serves, and that all before it in ``order`` did not."""
+        """Remember that ``reached`` serves, and all before it in ``order`` did not in time."""
         for server in order[: order.index(reached)]:
             self.note_failed(server)
         if self._failure(reached) is not None:

@@ -20,7 +20,7 @@ from sealmail_client.settings import AuthKey, Place, Settings, auth_file_name
 from sealmail_client.throttle import Throttle
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import LoginFailed, NetworkError, NoServerReached
-from sealmail_net.groups import first_of_group
+from sealmail_net.groups import HEAD_START, first_by_rank
 from sealmail_net.handshakes import Handshake, pinned_handshake
 from sealmail_net.remote_server import RemoteServer
 from sealmail_net.socks import Proxies
@@ -55,11 +55,14 @@ class Servers:
         auth_keys: Mapping[Place, AuthKey],
         database: HomeDatabase,
         clock: Callable[[], datetime],
+        *,
+        head_start: float = HEAD_START,
     ) -> None:
         self._settings = settings
         self._auth_keys = auth_keys
         self._database = database
         self._clock = clock
+        self._head_start = head_start
         self._kept: KeptLinks | None = None
         self.pins = PinBook(database, clock)
         self.hints = ServerHints(database, clock)
@@ -220,9 +223,9 @@ class Servers:
                 raise
             return server
 
-        order = self.hints.order(settings.proxies.policy.in_order(servers))
-        server = await first_of_group(order, attempt)
-        self.hints.note_reached(order, server.address)
+        ranks = [self.hints.order(rank) for rank in settings.proxies.policy.in_ranks(servers)]
+        server = await first_by_rank(ranks, attempt, head_start=self._head_start)
+        self.hints.note_reached([one for rank in ranks for one in rank], server.address)
         if self.throttle is not None:
             server.pace = self.throttle.pass_on
         return server

@@ -55,6 +55,15 @@ class Unavailable(NetworkError):
         self.text = text
 
 
+class NotOffered(NetworkError):
+    """The server never does what was asked of it; ``what`` says so. Ask another one."""
+
+    def __init__(self, address: Peer, what: str) -> None:
+        super().__init__(f"{address} cannot be asked for this: {what}")
+        self.address = address
+        self.what = what
+
+
 class NoTls(NetworkError):
     """The server did not agree to encrypt, or somebody between took its answer away.
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from sealmail_net.errors import NetworkError, NoServerReached, PinChanged
@@ -22,6 +22,29 @@ class Connected(Protocol):
 
 
 T = TypeVar("T", bound=Connected)
+
+
+async def first_by_rank(
+    ranks: Iterable[Sequence[ServerAddress]],
+    attempt: Callable[[ServerAddress], Awaitable[T]],
+    *,
+    head_start: float = HEAD_START,
+) -> T:
+    """Return the first of the first rank that serves, as ``first_of_group`` does of each.
+
+    A rank begins when the one before it has failed, however slow that is: whoever comes by another
+    way shows more of himself, and is not to do so because a circuit takes its time.
+    """
+    reasons: list[NetworkError] = []
+    for rank in ranks:
+        try:
+            reached = await first_of_group(rank, attempt, head_start=head_start)
+        except NoServerReached as error:
+            reasons += error.reasons
+        else:
+            _warn_of(reasons)
+            return reached
+    raise NoServerReached(reasons)
 
 
 async def first_of_group(

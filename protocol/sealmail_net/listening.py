@@ -37,6 +37,15 @@ async def serve(
     return listener
 
 
+class PortTaken(OSError):
+    """Another program listens there: stop that one, or choose another port."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(
+            f"port {port} of {host} is in use: stop the other program, or take another"
+        )
+
+
 class Listener:
     """An open port and the sessions that came through it."""
 
@@ -50,12 +59,17 @@ class Listener:
         self._sessions: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int) -> None:
-        """Begin to accept connections."""
+        """Begin to accept connections; ``PortTaken`` if another program does so already."""
         loop = asyncio.get_running_loop()
-        if host == "::":
-            self._server = await loop.create_server(self._link, sock=_listen_everywhere(port))
-        else:
-            self._server = await loop.create_server(self._link, host, port)
+        try:
+            if host == "::":
+                self._server = await loop.create_server(self._link, sock=_listen_everywhere(port))
+            else:
+                self._server = await loop.create_server(self._link, host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortTaken(host, port) from error
+            raise
 
     @property
     def port(self) -> int:

@@ -73,9 +73,14 @@ class ProxyPolicy:
 
     def in_order(self, addresses: Iterable[ServerAddress]) -> list[ServerAddress]:
         """Return the preferred network first, exits and what has no way at the end."""
-        last = len(Way) + 1
-        ranked = [(self._rank(address), address) for address in addresses]
-        return [one for _, one in sorted(ranked, key=lambda pair: _or(pair[0], last))]
+        return [one for rank in self.in_ranks(addresses) for one in rank]
+
+    def in_ranks(self, addresses: Iterable[ServerAddress]) -> list[list[ServerAddress]]:
+        """Return the same by ranks: one is of use only when nobody of those before it serves."""
+        ranks: dict[int, list[ServerAddress]] = {}
+        for address in addresses:
+            ranks.setdefault(_or(self._rank(address), len(Way) + 1), []).append(address)
+        return [ranks[rank] for rank in sorted(ranks)]
 
     def _rank(self, address: ServerAddress) -> int | None:
         try:

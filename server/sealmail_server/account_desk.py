@@ -13,8 +13,6 @@ from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
 
-_CONFIRMED = AccountState.CONFIRMED
-
 
 async def _nobody_waits(userid: str) -> None:
     """Stand for the judging of waiting mail where no server runs: it does so when it starts."""
@@ -121,12 +119,6 @@ class AccountDesk:
         """End the sessions that were opened with auth keys that serve no more."""
         for auth_key_hash in auth_key_hashes:
             self._end_logins(auth_key_hash)
-
-    async def judge_all_waiting(self) -> None:
-        """Judge what waits for accounts that came while no server was running."""
-        users = {each.userid for each in await self.list() if each.state == _CONFIRMED}
-        for userid in filter(None, users):
-            await self._judge(userid)
 
     async def list(self) -> tuple[Account, ...]:
         """Return every account, ordered by userid."""

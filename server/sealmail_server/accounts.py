@@ -125,12 +125,14 @@ def partner_record(userid: str, auth_key: str, now: datetime) -> Account | None:
 def disable_account(view: WriteView, auth_key_hash: bytes, now: datetime) -> Account | None:
     """Disable an auth key for good; ``None`` if it is not known.
 
-    The record stays with its userid: an undefined key cannot take the name over.
+    The record stays with its userid: an undefined key cannot take the name over. A name that
+    was bound provisionally was nobody's, and is free again.
     """
     held = view.account(auth_key_hash)
     if held is None or held.state == AccountState.DISABLED:
         return held
-    disabled = replace(held, state=AccountState.DISABLED, changed=now)
+    userid = None if held.state == AccountState.PROVISIONAL else held.userid
+    disabled = replace(held, userid=userid, state=AccountState.DISABLED, changed=now)
     view.put_account(disabled)
     return disabled
 

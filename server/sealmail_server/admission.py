@@ -38,7 +38,7 @@ from sealmail_server.mailboxes import (
     used_nonces,
 )
 from sealmail_server.partnership import Partnership
-from sealmail_server.quotas import check_acknowledgment_room, check_data_room
+from sealmail_server.quotas import check_acknowledgment_room, check_data_room, check_taken_over
 from sealmail_server.waiting import let_wait, no_key
 from sealmail_store import MailPlace, ReadView, StoredEntry, WriteView
 from sealmail_store import Verdict as StoredVerdict
@@ -85,9 +85,14 @@ def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
     held = view.entry(entry.type, entry.key)
     if held is None:
         check_data_room(view, entry.key, entry.size, given.arrival, given.limits)
+    elif _wins(entry, held):
+        check_taken_over(view, entry, held, given.arrival, given.limits)
     if held is None or _wins(entry, held):
         _put(view, entry, given)
     else:
+        if entry.data is not None:
+            # These bytes were just verified; those on the disk may be lost or damaged.
+            view.restore_data(entry.data)
         _repeat(view, entry, held, given)
     verdict = Accepted()
     stored = StoredVerdict(entry.digest, str(verdict), given.now + VERDICT_KEPT)
@@ -209,9 +214,13 @@ def _judge_mail(
 
 
 def _admit_acknowledgment(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:
-    if view.entry(candidate.block.type, candidate.key) is None:
-        check_acknowledgment_room(view, len(candidate.header), given.arrival, given.limits)
-    return _keep(view, candidate.entry(given.arrival), given)
+    entry = candidate.entry(given.arrival)
+    held = view.entry(entry.type, entry.key)
+    if held is None:
+        check_acknowledgment_room(view, len(entry.header), given.arrival, given.limits)
+    elif _wins(entry, held):
+        check_taken_over(view, entry, held, given.arrival, given.limits)
+    return _keep(view, entry, given)
 
 
 _ADMIT: dict[BlockType, Callable[[WriteView, Candidate, Decision], _Outcome]] = {

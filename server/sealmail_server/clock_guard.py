@@ -6,6 +6,7 @@ A clock that is behind would take what has expired; one that is ahead would expi
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_store import BlockStore, ReadView, WriteView
@@ -38,11 +39,33 @@ def judge_clock(now: datetime, latest: datetime | None) -> ClockState:
     return ClockState.RIGHT
 
 
+class Watch(Protocol):
+    """What those who act by the clock want to know of it."""
+
+    def is_right(self) -> bool:
+        """Tell whether blocks may be judged and delivered by it."""
+
+    def may_delete(self) -> bool:
+        """Tell whether what looks expired may be removed or given up."""
+
+
+class Believed:
+    """Stands for the guard of a running server where there is none: the clock is believed."""
+
+    def is_right(self) -> bool:
+        """Believe the clock."""
+        return True
+
+    def may_delete(self) -> bool:
+        """Believe what looks expired."""
+        return True
+
+
 class ClockGuard:
     """The clock of a running server, and what the store knows of time.
 
     While ``state()`` is not ``RIGHT`` nobody is served; ``may_delete()`` is for whoever
-    removes what has expired. ``tick`` has to be called now and then.
+    removes, or gives up, what has expired. ``tick`` has to be called now and then.
     """
 
     def __init__(self, store: BlockStore, clock: Callable[[], datetime]) -> None:
@@ -64,6 +87,10 @@ class ClockGuard:
     def state(self) -> ClockState:
         """Judge the clock as it stands."""
         return judge_clock(self._clock(), self._latest)
+
+    def is_right(self) -> bool:
+        """Tell whether anybody is served by the clock as it stands."""
+        return self.state() is ClockState.RIGHT
 
     def may_delete(self) -> bool:
         """Tell whether what looks expired may be removed."""

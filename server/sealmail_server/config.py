@@ -131,8 +131,8 @@ class Config:
     )
     tor_control: str = _setting(
         "",
-        "Tor's control port, IP:PORT or the path of its socket. With it this server makes an\n"
-        "onion service of its own, and publishes it again when tor was restarted.",
+        "Tor's control port, IP:PORT on loopback or the path of its socket. With it this server\n"
+        "makes an onion service of its own, and publishes it again when tor was restarted.",
         rules.control_or_off,
     )
     covert: bool = _setting(
@@ -182,7 +182,7 @@ class Config:
         (), "Servers that take part already, HOST:PORT; one that answers is enough.", rules.servers
     )
     dht_network: str = _setting(
-        "sealmail-dht-1", "Servers with another name here are another network.", rules.path
+        "sealmail-dht-1", "Servers with another name here are another network.", rules.name
     )
     entangled_peers: tuple[str, ...] = _setting(
         (),
@@ -318,6 +318,7 @@ class Config:
             raise BadConfig("dht: datagrams would show where a covert server is")
         if self.entangled_peers and not self.dht:
             raise BadConfig("entangled_peers: needs dht = true")
+        self.second_server  # noqa: B018 - it checks itself
         try:
             self.proxy_policy  # noqa: B018 - it checks itself
         except ValueError as error:

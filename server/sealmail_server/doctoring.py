@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.errors import NetworkError
 from sealmail_net.pins import MemoryPins
@@ -22,7 +20,13 @@ from sealmail_protocol.replies import Banner
 from sealmail_server.config import Config
 from sealmail_server.operator import public_address
 from sealmail_server.setting_rules import BadConfig, Listen
-from sealmail_server.tls_identity import BadIdentity, TlsIdentity, pin_of, read_certificate
+from sealmail_server.tls_identity import (
+    BadIdentity,
+    TlsIdentity,
+    names_in,
+    pin_of,
+    read_certificate,
+)
 
 _CONNECT_SECONDS = 5.0
 _BANNER_BYTES = 500
@@ -125,7 +129,7 @@ def _certificate(directory: Path, config: Config, now: datetime) -> Finding:
     except BadIdentity as error:
         return Finding("certificate", False, str(error))
     left = certificate.not_valid_after_utc - now
-    missing = sorted(set(config.names) - _names_of(certificate))
+    missing = sorted(set(config.names) - names_in(certificate))
     until = f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}, pin {pin.hex()}"
     if left < _SOON:
         return Finding("certificate", False, f"{until}: renew it")
@@ -138,15 +142,6 @@ def _disk(directory: Path) -> Finding:
     free = shutil.disk_usage(directory).free
     text = f"{free // 1024**2} MiB free"
     return Finding("disk", free >= _LEAST_FREE, text)
-
-
-def _names_of(certificate: x509.Certificate) -> set[str]:
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
-    except x509.ExtensionNotFound:
-        return set()
-    addresses = extension.value.get_values_for_type(x509.IPAddress)
-    return {*extension.value.get_values_for_type(x509.DNSName), *map(str, addresses)}
 
 
 def _banner_of(host: str, port: int) -> Banner:

@@ -5,6 +5,7 @@ names the hosts of its network only, and no two faces have one key: either would
 names are one server.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,8 +25,17 @@ from sealmail_server.config import (
 from sealmail_server.onion_key import load_onion_key
 from sealmail_server.onion_service import OnionService
 from sealmail_server.setting_rules import Listen
-from sealmail_server.tls_identity import TlsIdentity, make_tls_identity, pin_of
+from sealmail_server.tls_identity import (
+    TlsIdentity,
+    make_tls_identity,
+    names_in,
+    pin_of,
+    read_certificate,
+    rename_certificate,
+)
 from sealmail_server.tor_control import ControlPort
+
+_log = logging.getLogger(__name__)
 
 _FILES = MappingProxyType(
     {
@@ -64,7 +74,11 @@ def hidden_addresses(directory: Path, config: Config) -> tuple[ServerAddress, ..
 
 
 def hidden_faces(directory: Path, config: Config, now: datetime) -> tuple[HiddenFace, ...]:
-    """Return a face for each network; keys and certificates are made if missing."""
+    """Return a face for each network; keys and certificates are made if missing.
+
+    Those of other hosts are set aside. Not beside a running server, which would show the new ones
+    under the old names.
+    """
     addresses = hidden_addresses(directory, config)
     return tuple(
         _face(
@@ -92,8 +106,7 @@ def _face(
 ) -> HiddenFace:
     network = addresses[0].network
     certificate, key = (directory / name for name in _FILES[network])
-    if not certificate.exists():
-        make_tls_identity(certificate, key, [address.host for address in addresses], now)
+    _fit_identity(certificate, key, [address.host for address in addresses], now)
     onion = None
     if network is Network.TOR and config.tor_control:
         onion = OnionService(
@@ -103,6 +116,29 @@ def _face(
         )
     identity = TlsIdentity(certificate, key)
     return HiddenFace(network, listen, tuple(addresses), identity, pin_of(certificate), onion)
+
+
+def _fit_identity(certificate: Path, key: Path, hosts: Sequence[str], now: datetime) -> None:
+    """See that key and certificate are for these hosts, and were never shown for others alone.
+
+    An address that nobody is to connect with its former one must not show the same key. As long
+    as one host stays, so does the key: its users have pinned it.
+    """
+    if not certificate.exists():
+        make_tls_identity(certificate, key, hosts, now)
+        return
+    present = read_certificate(certificate)
+    named = names_in(present)
+    # What a CA has signed is the operator's own affair.
+    if named == set(hosts) or present.issuer != present.subject:
+        return
+    if named.intersection(hosts):
+        rename_certificate(certificate, key, hosts, now)
+        return
+    for path in (certificate, key):
+        path.replace(path.with_name(f"{path.name}.old"))
+    _log.warning("%s is for %s: a new key and certificate", certificate, ", ".join(sorted(named)))
+    make_tls_identity(certificate, key, hosts, now)
 
 
 def _password(directory: Path) -> str:

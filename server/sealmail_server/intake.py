@@ -6,14 +6,13 @@ The same few steps serve STORE, REPLICATE and what is judged again after it had 
 import asyncio
 import hashlib
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
 from sealmail_protocol.bundles import split_bundle
@@ -26,6 +25,7 @@ from sealmail_protocol.policy import (
     SMALLEST_ANNOUNCEMENT,
 )
 from sealmail_protocol.replies import Accepted, Refused, Verdict, parse_verdict, refused, worst
+from sealmail_server.accounts import AccountState
 from sealmail_server.admission import (
     VERDICT_KEPT,
     Decision,
@@ -36,10 +36,12 @@ from sealmail_server.admission import (
 )
 from sealmail_server.bundle_memory import BundleMemory
 from sealmail_server.candidates import Arrival, Candidate, examine, signed_by
+from sealmail_server.clock_guard import Believed, Watch
 from sealmail_server.data_intake import DataIntake
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import Partnership
 from sealmail_server.quotas import Arriving
+from sealmail_server.refusals import Refusals
 from sealmail_server.visitor import Visitor
 from sealmail_server.waiting import arrival_of, lines_of
 from sealmail_store import (
@@ -55,8 +57,6 @@ from sealmail_verify import BadSignature, BrokeVerifier, Undecided, VerifierPool
 
 _log = logging.getLogger(__name__)
 
-# Refusals are remembered in memory only: a stranger must not fill the disk with them.
-MAX_REFUSALS = 10_000
 # A dropped mail stays away longer than any copy of it may live.
 TOMBSTONE_KEPT = timedelta(days=12)
 # Entries of a bundle decided in one unit of work; more would keep the writer from others.
@@ -65,36 +65,40 @@ _SLICE = 64
 MAX_ENTRIES = HARD_TEXT_BODY // SMALLEST_ANNOUNCEMENT
 # A body up to this size costs less to examine than to hand to another thread.
 _SMALL = 8 * 1024
+_FEW_LINES = 500
+# How soon it is seen that a doubtful clock is right again.
+_LOOK_SECONDS = 1.0
 # A key that changes under a claim more often than this is changed by somebody on purpose.
 _ATTEMPTS = 3
 
+T = TypeVar("T")
 _Lines = tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of a body: its lines, and what became of it so far."""
+    """One entry of a body: the digest to ask its verdict by, and what became of it so far."""
 
-    lines: _Lines
+    digest: bytes
     candidate: Candidate | None = None
     refusal: InvalidBlock | None = None
 
+    @classmethod
+    def unread(cls, lines: _Lines, error: InvalidBlock) -> "_Entry":
+        """Return an entry whose lines do not parse."""
+        digest = hashlib.sha256(b"".join(line + b"\r\n" for line in lines)).digest()
+        return cls(digest, refusal=error)
+
     def refused(self, error: InvalidBlock) -> "_Entry":
         return replace(self, refusal=error)
-
-    @property
-    def digest(self) -> bytes:
-        """Return the digest to ask the verdict by, also where the lines do not parse."""
-        if self.candidate is not None:
-            return self.candidate.digest
-        return hashlib.sha256(b"".join(line + b"\r\n" for line in self.lines)).digest()
 
 
 class Intake:
     """Takes blocks into the store, and remembers what became of each.
 
     Beside a verdict all its calls may raise ``StoreError`` or ``Undecided``: nothing was decided
-    then, for want of room or of a verifier, and the sender may try again.
+    then, for want of room or of a verifier, and the sender may try again. What waits is judged
+    again only while ``watch`` takes the clock for right.
     """
 
     def __init__(
@@ -104,13 +108,15 @@ class Intake:
         clock: Callable[[], datetime],
         limits: Limits | None = None,
         partnership: Partnership | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
         self._verifier = verifier
         self._clock = clock
         self._limits = limits or Limits()
         self._partnership = partnership or Partnership()
-        self._refusals: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._watch = watch or Believed()
+        self._refusals = Refusals()
         self._bundles = BundleMemory()
         self._arriving = Arriving()
         # Whom more waits for than was judged at once, and the place to go on.
@@ -152,7 +158,7 @@ class Intake:
         try:
             verdict = await self._store.write(lambda view: admit_data(view, entry, given))
         except InvalidBlock as error:
-            return self.remember_refusal(entry.digest, error)
+            return self.remember_refusal(entry.digest, error, arrival.source)
         await self._told((entry.digest,))
         return verdict
 
@@ -189,6 +195,10 @@ class Intake:
 
         await self._store.write(remove)
 
+    def questions(self, digest: bytes) -> int:
+        """Return how many verdicts have to be looked up to tell the one of this digest."""
+        return max(1, len(self._bundles.entries_of(digest)))
+
     async def verdict(self, digest: bytes) -> Verdict | None:
         """Return what became of the block, or of the worst entry of the bundle, of this digest."""
         [verdict] = await self._verdicts((digest,))
@@ -210,7 +220,7 @@ class Intake:
 
     async def _told_of(self, digest: bytes, stored: StoredVerdict | None) -> Verdict | None:
         if stored is None or stored.kept_until < self._clock():
-            return self._refusals.get(digest)
+            return self._refusals.of(digest)
         verdict = parse_verdict(stored.text)
         if isinstance(verdict, Accepted) and await self._partnership.lacks(digest):
             return Accepted(degraded=True)
@@ -226,11 +236,13 @@ class Intake:
             awaits = bytes.fromhex(userid)
         except ValueError:
             return 0
+        if not self._watch.is_right():
+            self._leave_waiting(awaits, 0)
+            return 0
         place, page = await self._waiting(awaits, 0)
         judged = await self._judge_page(page)
         if len(page) >= WAITING_PAGE:
-            self._left_waiting[awaits] = place
-            self._more_waits.set()
+            self._leave_waiting(awaits, place)
         return judged
 
     async def judge_the_rest(self) -> None:
@@ -239,6 +251,9 @@ class Intake:
             await self._more_waits.wait()
             self._more_waits.clear()
             while self._left_waiting:
+                if not self._watch.is_right():
+                    await asyncio.sleep(_LOOK_SECONDS)
+                    continue
                 # One page of each in turn: nobody's crowd keeps the others waiting.
                 awaits = next(iter(self._left_waiting))
                 await self._judge_next_page(awaits, self._left_waiting.pop(awaits))
@@ -252,23 +267,26 @@ class Intake:
             _log.error("what waits for %s is judged at the next start: %s", awaits.hex(), error)
             return
         if len(page) >= WAITING_PAGE:
-            self._left_waiting.setdefault(awaits, place)
+            self._leave_waiting(awaits, place)
 
-    async def judge_all_waiting(self) -> int:
-        """Judge again all that waits: a stop may have come between an arrival and its judging."""
-        judged = 0
-        for awaits in await self._store.read(lambda view: view.awaited()):
-            judged += await self.judge_waiting(awaits.hex())
-        return judged
+    async def judge_all_waiting(self) -> None:
+        """Leave to ``judge_the_rest`` all that waits for what is here.
 
-    def remember_refusal(self, digest: bytes, error: InvalidBlock) -> Verdict:
-        """Remember why a block was refused, for as long as there is room."""
-        verdict = refused(error.code, error.reason)
-        self._refusals[digest] = verdict
-        self._refusals.move_to_end(digest)
-        if len(self._refusals) > MAX_REFUSALS:
-            self._refusals.popitem(last=False)
-        return verdict
+        A stop may have come between an arrival and its judging, and an account may have come
+        while no server was running.
+        """
+        state = AccountState.CONFIRMED
+        for awaits in await self._store.read(lambda view: view.arrived(account_state=state)):
+            self._leave_waiting(awaits, 0)
+
+    def _leave_waiting(self, awaits: bytes, place: int) -> None:
+        """Leave what waits beyond ``place`` to ``judge_the_rest``."""
+        self._left_waiting[awaits] = min(place, self._left_waiting.get(awaits, place))
+        self._more_waits.set()
+
+    def remember_refusal(self, digest: bytes, error: InvalidBlock, source: str = "") -> Verdict:
+        """Remember why a block of a source was refused, for as long as there is room."""
+        return self._refusals.remember(digest, error, source)
 
     def _receive(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> DataIntake:
         return DataIntake(
@@ -279,7 +297,7 @@ class Intake:
             self._clock,
             self._limits,
             self._arriving,
-            self.remember_refusal,
+            partial(self.remember_refusal, source=arrival.source),
             self._partnership,
         )
 
@@ -292,10 +310,10 @@ class Intake:
         await self._partnership.has_all(digests)
 
     async def _take(self, key: BlockKey, lines: _Lines, arrival: Arrival) -> Verdict:
-        entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
+        entries, whole = await _off_the_loop((lines,), lambda: _cut(lines))
         if len(entries) > MAX_ENTRIES:
             error = InvalidBlock(Refusal.FORM, f"more than {MAX_ENTRIES} entries in one body")
-            return self.remember_refusal(BodyDigest.of(lines), error)
+            return self.remember_refusal(whole, error, arrival.source)
         verdicts: list[Verdict] = []
         digests: list[bytes] = []
         for start in range(0, len(entries), _SLICE):
@@ -310,7 +328,7 @@ class Intake:
             stored = zip(digests, verdicts, strict=True)
             await self._told([digest for digest, each in stored if isinstance(each, Accepted)])
         if len(entries) > 1:
-            self._bundles.remember(BodyDigest.of(lines), digests)
+            self._bundles.remember(whole, digests)
         return worst(tuple(verdicts))
 
     async def _examine(
@@ -322,9 +340,7 @@ class Intake:
         def work() -> list[_Entry]:
             return [_examined(lines, key, arrival, now, self._limits) for lines in entries]
 
-        if sum(len(line) for lines in entries for line in lines) <= _SMALL:
-            return work()
-        return await asyncio.to_thread(work)
+        return await _off_the_loop(entries, work)
 
     async def _settle(self, entries: Sequence[_Entry], arrival: Arrival) -> list[Verdict]:
         """Verify and commit; what was committed as a key may let others in that wait for it."""
@@ -333,7 +349,7 @@ class Intake:
         for entry, verdict in zip(entries, verdicts, strict=True):
             if isinstance(verdict, Refused):
                 error = InvalidBlock(verdict.code, verdict.text)
-                self.remember_refusal(entry.digest, error)
+                self.remember_refusal(entry.digest, error, arrival.source)
             elif isinstance(verdict, Accepted) and _is_key(entry.candidate):
                 await self._judge_for(entry.candidate.key.hex)
         if not arrival.replicated:
@@ -424,7 +440,7 @@ class Intake:
 
         def judge(view: WriteView) -> int:
             return sum(
-                _close(view, waiting, _decide(view, entry, given), given.now)
+                self._close(view, waiting, _decide(view, entry, given), given.now)
                 for waiting, entry, given in judged
             )
 
@@ -439,20 +455,52 @@ class Intake:
 
     async def _judge_again(self, waiting: WaitingEntry, entry: _Entry, given: Decision) -> bool:
         [verdict] = await self._commit([entry], given.arrival)
-        return await self._store.write(lambda view: _close(view, waiting, verdict, given.now))
+        return await self._store.write(lambda view: self._close(view, waiting, verdict, given.now))
+
+    def _close(
+        self, view: WriteView, waiting: WaitingEntry, verdict: Verdict, now: datetime
+    ) -> bool:
+        """Replace the PENDING of an entry that need not wait any more; tell whether it was one.
+
+        What looks too old by a clock that has jumped waits on.
+        """
+        if isinstance(verdict, Refused):
+            decided = verdict.code is not Refusal.DATE or self._watch.may_delete()
+        else:
+            decided = isinstance(verdict, Accepted)
+        if not decided:
+            return False
+        view.put_verdict(StoredVerdict(waiting.digest, str(verdict), now + VERDICT_KEPT))
+        return view.remove_waiting(waiting.digest)
+
+
+async def _off_the_loop(entries: Sequence[_Lines], work: Callable[[], T]) -> T:
+    """Do in another thread what takes long for many or long lines."""
+    few = sum(map(len, entries)) <= _FEW_LINES
+    if few and sum(len(line) for lines in entries for line in lines) <= _SMALL:
+        return work()
+    return await asyncio.to_thread(work)
+
+
+def _cut(lines: _Lines) -> tuple[list[_Lines], bytes]:
+    """Return the entries of a body, one more at most than it may have, and its digest."""
+    entries = list(islice(split_bundle(lines), MAX_ENTRIES + 1))
+    # That of a single entry is its own, and asked for under that.
+    return entries, BodyDigest.of(lines) if len(entries) > 1 else b""
 
 
 def _examined(
     lines: _Lines, key: BlockKey, arrival: Arrival, now: datetime, limits: Limits
 ) -> _Entry:
     try:
-        return _Entry(lines, examine(lines, key, arrival, now, limits))
+        candidate = examine(lines, key, arrival, now, limits)
     except InvalidBlock as error:
-        return _Entry(lines, refusal=error)
+        return _Entry.unread(lines, error)
     except Exception:  # whatever a stranger's bytes set off, the others are served
         _log.exception("a block broke its examination")
         reason = "this server could not read the block"
-        return _Entry(lines, refusal=InvalidBlock(Refusal.INTERNAL, reason))
+        return _Entry.unread(lines, InvalidBlock(Refusal.INTERNAL, reason))
+    return _Entry(candidate.digest, candidate)
 
 
 def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:
@@ -462,14 +510,6 @@ def _decide(view: WriteView, entry: _Entry, given: Decision) -> Verdict:
         return admit(view, entry.candidate, given)
     except InvalidBlock as error:
         return _refusal(error)
-
-
-def _close(view: WriteView, waiting: WaitingEntry, verdict: Verdict, now: datetime) -> bool:
-    """Replace the PENDING of an entry that need not wait any more, and tell whether it was one."""
-    if not isinstance(verdict, Accepted | Refused):
-        return False
-    view.put_verdict(StoredVerdict(waiting.digest, str(verdict), now + VERDICT_KEPT))
-    return view.remove_waiting(waiting.digest)
 
 
 def _refusal(error: InvalidBlock | None) -> Verdict:

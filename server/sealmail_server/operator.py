@@ -20,9 +20,9 @@ from sealmail_server.backups import back_up
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import Config
 from sealmail_server.dht.service import DhtService
-from sealmail_server.hidden import hidden_faces
+from sealmail_server.hidden import hidden_faces, hidden_pin
 from sealmail_server.onion_service import OnionService
-from sealmail_server.outgoing.desk import QueueDesk
+from sealmail_server.outgoing.desk import BEGINNING, QueueDesk
 from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partner_desk import PairingFailed, PartnerDesk
 from sealmail_server.partnership import Partnership
@@ -128,7 +128,7 @@ class Operator:
     async def _status(self, _: Request) -> dict[str, Any]:
         running = self.running()
         hidden = running.hidden if running else ()
-        counts = await self.store.read(lambda view: view.counts())
+        counts = await self.store.survey(lambda view: view.counts())
         accounts = await self.desk.list()
         states = {state: sum(each.state == state for each in accounts) for state in AccountState}
         return {
@@ -194,7 +194,15 @@ class Operator:
         return {"backup": str(target)}
 
     async def _queue_list(self, request: Request) -> list[dict[str, Any]]:
-        return await self._queue().rows(full=request.get("full") is True)
+        full, delivered = request.get("full") is True, request.get("all") is not False
+        after = request.get("after")
+        if after is None:
+            place = BEGINNING
+        elif isinstance(after, list) and [type(each) for each in after] == [bool, int]:
+            place = (after[0], after[1])
+        else:
+            raise OperatorError("after: not a place in the queue")
+        return await self._queue().rows(full=full, delivered=delivered, after=place)
 
     async def _queue_retry(self, request: Request) -> dict[str, int]:
         number = _number(request)
@@ -226,14 +234,23 @@ class Operator:
         servers = []
         if not self.config.covert:
             servers.append(InvitedServer(self._public_address(), self._pin()))
-        for face in hidden_faces(self.directory, self.config, self.clock()):
-            servers += (InvitedServer(address, face.pin) for address in face.addresses)
+        servers += self._hidden_servers()
         partner = self.replication.partner if self.replication else self.config.second_server
         if partner is not None and not (
             self.config.covert and partner.address.network is Network.DIRECT
         ):
             servers.append(InvitedServer(partner.address, partner.pin))
         return tuple(servers)
+
+    def _hidden_servers(self) -> list[InvitedServer]:
+        running = self.running()
+        if running is not None:
+            groups = [port.addresses for port in running.hidden]
+        else:
+            faces = hidden_faces(self.directory, self.config, self.clock())
+            groups = [face.addresses for face in faces]
+        addresses = [address for group in groups for address in group]
+        return [InvitedServer(one, hidden_pin(self.directory, one)) for one in addresses]
 
     def _public_address(self) -> ServerAddress:
         running = self.running()

@@ -21,6 +21,10 @@ _ASK_SECONDS = 10.0
 _MAX_PATH = 100
 
 
+class NoServerRuns(ConnectionError):
+    """No server runs in this directory; the store may be opened instead."""
+
+
 @asynccontextmanager
 async def operator_desk(directory: Path, operator: Operator) -> AsyncIterator[None]:
     """Serve requests through the socket; only who holds the store's lock may open it."""
@@ -41,18 +45,22 @@ async def operator_desk(directory: Path, operator: Operator) -> AsyncIterator[No
 
 
 def ask_running_server(directory: Path, request: Request) -> Any:
-    """Return the running server's answer; ``ConnectionError`` if none is running.
+    """Return the running server's answer; ``NoServerRuns`` if there is none to ask.
 
-    ``OperatorError`` is the server's own refusal.
+    ``OperatorError`` is the server's own refusal, or that it ended before it answered: what was
+    asked may have been done then.
     """
     with socket.socket(socket.AF_UNIX) as talking, _reachable(directory) as path:
         try:
             talking.connect(path)
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise ConnectionError(f"no server is running in {directory}") from error
-        talking.sendall(json.dumps(request).encode() + b"\n")
-        with talking.makefile("rb") as answers:
-            line = answers.readline(MAX_LINE)
+            raise NoServerRuns(f"no server is running in {directory}") from error
+        try:
+            talking.sendall(json.dumps(request).encode() + b"\n")
+            with talking.makefile("rb") as answers:
+                line = answers.readline(MAX_LINE)
+        except ConnectionError as error:
+            raise OperatorError("the server ended before it answered") from error
     if not line.endswith(b"\n"):
         raise OperatorError("the server ended before it answered")
     answer = json.loads(line)

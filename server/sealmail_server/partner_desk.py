@@ -169,7 +169,10 @@ class PartnerDesk:
             ) from error
         try:
             if await is_original(remote):
-                raise PairingFailed("the other server is no Sealmail server: see the manual")
+                raise PairingFailed(
+                    "an original Confidant Mail server takes no code: "
+                    "section 11 of docs/operations.md tells how to pair with one"
+                )
             pin = self._own_pin(own_address)
             command = PartnerPair(offered.auth_key, pin, auth_key, own_address)
             if await remote.call(command) is not Word.DONE:
@@ -187,7 +190,7 @@ class PartnerDesk:
 
         def agree(view: WriteView) -> list[bytes]:
             if secret is not None and not _is_offered(view, secret, now):
-                raise PairingFailed("the secret is not, or no more, that of an offer")
+                raise PairingFailed("this code is unknown or has expired: make another one")
             ended = _withdraw(view, OFFER, now) + _withdraw(view, _PAIR_ACCOUNT, now)
             accounts.add_account(view, partner.auth_key, REPLICATION, now)
             view.put_setting(_PAIR_ACCOUNT, known_by.hex())

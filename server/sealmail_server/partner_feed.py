@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sealmail_protocol.blocks import BlockType
+from sealmail_server.clock_guard import Believed, Watch
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import PARTNER_KINDS
 from sealmail_store import (
@@ -59,12 +60,14 @@ class PartnerFeed:
         limits: Limits,
         put_off_by: Callable[[timedelta], timedelta],
         told: Callable[[bytes, bool], None],
+        watch: Watch | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._limits = limits
         self._put_off_by = put_off_by
         self._tell = told
+        self._watch = watch or Believed()
         self.told = 0
         self._ready: deque[Item] = deque()
         self._out: set[int] = set()
@@ -201,9 +204,10 @@ class PartnerFeed:
         entry = item.entry
         if entry is None:
             return True
-        return (
-            not entry.revoked and now - entry.date >= self._limits.max_age[BlockType(entry.type)]
-        )
+        if entry.revoked or not self._watch.may_delete():
+            # The partner judges by its own clock, which may be right.
+            return False
+        return now - entry.date >= self._limits.max_age[BlockType(entry.type)]
 
     def _wait_after(self, row: QueueRow) -> timedelta:
         return self._put_off_by(PUT_OFF[min(row.attempts, len(PUT_OFF) - 1)])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from sealmail_net.dialing import DialSettings, dial
-from sealmail_net.errors import Unavailable
+from sealmail_net.errors import LoginFailed
 from sealmail_net.pipeline import Answer, Pipeline
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.commands import (
@@ -44,7 +44,7 @@ class Errand:
     data: BlockData | None = None
 
 
-class KeyRefused(Unavailable):
+class KeyRefused(LoginFailed):
     """The partner does not know the auth key that we log in with, or does not know it any more."""
 
 
@@ -53,7 +53,7 @@ async def call_on(partner: Partner, settings: DialSettings) -> RemoteServer:
     remote = await dial(partner.address, settings, PartnerPin(partner.pin), strict_pin=True)
     try:
         if not await remote.login(REPLICATION, partner.auth_key):
-            raise KeyRefused(partner.address, "it does not know the replication auth key")
+            raise KeyRefused(partner.address)
     except BaseException:
         await remote.hang_up()
         raise

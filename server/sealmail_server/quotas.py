@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
 from sealmail_server.candidates import Arrival
@@ -11,6 +12,7 @@ from sealmail_store import (
     LOOSE_DATA,
     ReadView,
     ShareFull,
+    StoredEntry,
     holder_space,
     source_space,
 )
@@ -80,6 +82,24 @@ def check_acknowledgment_room(view: ReadView, size: int, arrival: Arrival, limit
         own = source_space(ACKNOWLEDGMENTS, arrival.source)
         _check_share(view, ACKNOWLEDGMENTS, size, limits.acknowledgment_bytes)
         _check_share(view, own, size, limits.acknowledgment_bytes_by_source)
+
+
+def check_taken_over(
+    view: ReadView, entry: StoredEntry, held: StoredEntry, arrival: Arrival, limits: Limits
+) -> None:
+    """Check that a newer entry of another source has room in the share of that one.
+
+    Whoever posts again what others have posted has it from then on, and it counts as his.
+    Raises ``ShareFull``.
+    """
+    if arrival.replicated or arrival.source == held.source:
+        return
+    if entry.type == BlockType.ACKNOWLEDGMENT:
+        own = source_space(ACKNOWLEDGMENTS, arrival.source)
+        _check_share(view, own, len(entry.header), limits.acknowledgment_bytes_by_source)
+    elif next(view.holders(entry.key), None) is None:
+        own = source_space(LOOSE_DATA, arrival.source)
+        _check_share(view, own, entry.size, limits.loose_bytes_by_source)
 
 
 def _check_share(view: ReadView, share: str, size: int, limit: int) -> None:

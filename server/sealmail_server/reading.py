@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from sealmail_protocol.blocks import BlockType
+from sealmail_protocol.bodies import FREE_BODY
 from sealmail_protocol.bundles import SEPARATORS
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY, HARD_TEXT_BODY, Reader, Role
@@ -33,9 +34,32 @@ def find_block(
     A mailbox that holds more than one answer may is given from its oldest entry on; SINCE
     gives the rest.
     """
-    key_id = visitor.key_id
-    types, holder = _readable(visitor.role, visitor.confirmed), key_id.raw if key_id else b""
-    found = view.readable(key, types, holder, since)
+    found = view.readable(key, *_rights(visitor), since)
+    return () if found is None else _answer(view, found, now, limits)
+
+
+def find_small_block(
+    view: ReadView,
+    key: BlockKey,
+    since: datetime | None,
+    visitor: Visitor,
+    now: datetime,
+    limits: Limits = _DEFAULT_LIMITS,
+) -> tuple[StoredEntry, ...] | int:
+    """Return the entries to answer with, as ``find_block``, or how much text there is to read.
+
+    Text that needs room in memory is not read before there is some.
+    """
+    rights = _rights(visitor)
+    found = view.readable(key, *rights, since, most=FREE_BODY)
+    if found is None:
+        return view.readable_size(key, *rights, since)
+    return _answer(view, found, now, limits)
+
+
+def _answer(
+    view: ReadView, found: tuple[StoredEntry, ...], now: datetime, limits: Limits
+) -> tuple[StoredEntry, ...]:
     alive = [entry for entry in found if _is_alive(view, entry, now, limits)]
     return _what_fits(tuple(entry for entry in alive if entry.type == alive[0].type))
 
@@ -111,6 +135,12 @@ def _is_alive(view: ReadView, entry: StoredEntry, now: datetime, limits: Limits)
     if now - entry.date < limits.max_age[kind]:
         return True
     return entry.revoked or (kind is BlockType.DATA and view.is_named(entry.key))
+
+
+def _rights(visitor: Visitor) -> tuple[tuple[BlockType, ...], bytes]:
+    """Return which types a visitor is given, and whose announcements."""
+    key_id = visitor.key_id
+    return _readable(visitor.role, visitor.confirmed), key_id.raw if key_id else b""
 
 
 @lru_cache

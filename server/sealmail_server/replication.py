@@ -12,6 +12,7 @@ from sealmail_net.dialing import DialSettings
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.errors import ProtocolError
+from sealmail_server.clock_guard import Watch
 from sealmail_server.comparing import Comparison
 from sealmail_server.limits import Limits
 from sealmail_server.partner_feed import PartnerFeed
@@ -67,6 +68,7 @@ class Replication(Partnership):
         cap: int,
         partner: Partner | None,
         dice: random.Random | None = None,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__(partner, cap)
         self.mode = mode
@@ -79,7 +81,7 @@ class Replication(Partnership):
         self._began = clock()
         self._standing = _Standing()
         self._changed = asyncio.Event()
-        self._feed = PartnerFeed(store, clock, limits, self._spread, self._told)
+        self._feed = PartnerFeed(store, clock, limits, self._spread, self._told, watch)
 
     # What the rest of the server asks.
 

@@ -154,8 +154,9 @@ class Server:
             Mode(config.replication),
             config.partner_queue_blocks,
             config.second_server,
+            watch=guard,
         )
-        intake = Intake(store, verifier, clock, config.limits, self._replication)
+        intake = Intake(store, verifier, clock, config.limits, self._replication, guard)
         self.dht = None if node_key is None else self._dht(node_key, verifier, intake, clock)
         desk = AccountDesk(
             store, clock, intake.judge_waiting, self._sessions.end_logins, self._replication
@@ -184,6 +185,7 @@ class Server:
             self._own_pins,
             self._replication,
             timedelta(seconds=config.takeover_seconds),
+            guard,
             self.dht.desk if self.dht else None,
         )
         rate = config.stranger_requests_per_second
@@ -374,9 +376,9 @@ class Server:
 
     async def _judge_waiting(self) -> None:
         try:
-            await self.services.desk.judge_all_waiting()
+            await self.services.intake.judge_all_waiting()
         except StoreError as error:
-            _log.error("what waits for accounts could not be judged: %s", error)
+            _log.error("what waits could not be judged: %s", error)
 
     async def _expire(self) -> None:
         while True:

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sealmail_net.link import PeerLink
@@ -16,6 +18,7 @@ from sealmail_protocol.commands import BodyCommand, Command
 from sealmail_protocol.conversation import Closed, Invalid
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.dns_records import txt_lines
+from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import RATE_LIMITED
 from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
 from sealmail_server.accounts import AccountRefused
@@ -25,7 +28,7 @@ from sealmail_server.dht.desk import EntangledDesk
 from sealmail_server.memory import Crowded
 from sealmail_server.outgoing.accepting import NotServed
 from sealmail_server.outgoing.fetching import NotFetched
-from sealmail_server.reading import block_slices, find_block, whole_answer
+from sealmail_server.reading import block_slices, find_block, find_small_block, whole_answer
 from sealmail_server.services import Services
 from sealmail_server.visitor import ANONYMOUS, Visitor
 from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError, WriteView
@@ -37,6 +40,8 @@ _log = logging.getLogger(__name__)
 LOGIN_PAUSE = 0.25
 # A source that would have to wait longer than this is sent away instead.
 MAX_DELAY = 10.0
+# A bundle's verdict costs one lookup for each entry; so many are as cheap as a command.
+_AT_ONCE = 64
 # How often SELFTEST has written to the store.
 _SELF_TESTS = "self-tests"
 
@@ -61,7 +66,8 @@ class Session:
         self._link = link
         self._services = services
         self._share = link.conversation.room = services.memory.share(visitor.source)
-        self._bodies = BodyReader(link, visitor.source, services.intake.remember_refusal)
+        refuse = partial(services.intake.remember_refusal, source=visitor.source)
+        self._bodies = BodyReader(link, visitor.source, refuse)
         self._open = True
         self._between_commands = False
 
@@ -129,6 +135,12 @@ class Session:
         if command in RATE_LIMITED and self.visitor.is_stranger:
             moment = self._services.steady_clock()
             await self._delay(self._services.requests.charge(self.visitor.source, moment))
+
+    async def _wait_for_more(self, uses: int) -> None:
+        """Delay a stranger whose one command costs as much as several."""
+        if uses and self.visitor.is_stranger:
+            moment = self._services.steady_clock()
+            await self._delay(self._services.requests.charge(self.visitor.source, moment, uses))
 
     async def _delay(self, seconds: float) -> None:
         if seconds > MAX_DELAY:
@@ -237,6 +249,7 @@ class Session:
     # Blocks.
 
     async def _verdict(self, command: commands.AskVerdict) -> None:
+        await self._wait_for_more(self._services.intake.questions(command.digest) // _AT_ONCE)
         verdict = await self._services.intake.verdict(command.digest)
         await self._answer(verdict or Word.NOT_FOUND)
 
@@ -245,20 +258,32 @@ class Session:
         await self._answer(Word.DONE if dropped else Word.NOT_FOUND)
 
     async def _get(self, command: commands.GetServer) -> None:
-        visitor, now = self.visitor, self._services.clock()
-        limits = self._services.limits
-        entries = await self._services.store.read(
-            lambda view: find_block(view, command.key, command.since, visitor, now, limits)
-        )
+        entries = await self._find(command.key, command.since)
         if not entries:
             await self._answer(Word.NOT_FOUND)
         else:
             await self._send_block(entries)
 
-    async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
-        size = sum(len(entry.header) for entry in entries)
-        if size > FREE_BODY and not self._share.take(size):
+    async def _find(self, key: BlockKey, since: datetime | None) -> tuple[StoredEntry, ...]:
+        """Return what GET is answered with; large text is read once there is room for it."""
+        read, limits = self._services.store.read, self._services.limits
+        asked = key, since, self.visitor, self._services.clock(), limits
+        found = await read(lambda view: find_small_block(view, *asked))
+        if not isinstance(found, int):
+            return found
+        self._make_room(found)
+        entries = await read(lambda view: find_block(view, *asked))
+        more = sum(len(entry.header) for entry in entries) - found
+        if more > 0:
+            self._make_room(more)
+        return entries
+
+    def _make_room(self, size: int) -> None:
+        """Count so many bytes as held by this connection until its command is served."""
+        if not self._share.take(size):
             raise Crowded(self.visitor.source)
+
+    async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
         whole = whole_answer(entries)
         if whole is not None:
             self._link.write(whole)
@@ -314,8 +339,8 @@ class Session:
         owner = self.visitor.userid or ""
         rows = await self._services.office.desk.told(owner, command.since)
         size = sum(map(len, rows))
-        if size > FREE_BODY and not self._share.take(size):
-            raise Crowded(self.visitor.source)
+        if size > FREE_BODY:
+            self._make_room(size)
         await self._answer(Listing(rows))
 
     async def _get_proxy(self, command: commands.GetProxy) -> None:
@@ -350,8 +375,8 @@ class Session:
         if answer is None:
             await self._answer(Word.NOT_FOUND)
             return
-        if len(answer) > FREE_BODY and not self._share.take(len(answer)):
-            raise Crowded(self.visitor.source)
+        if len(answer) > FREE_BODY:
+            self._make_room(len(answer))
         self._link.write(answer)
         await self._link.drain()
 

@@ -9,6 +9,7 @@ from typing import Any
 from sealmail_protocol.addresses import Network, ServerAddress
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s\[\]:]+)):([0-9]{1,5})")
+_MAX_NAME = 100
 _HOST_NAME = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z.:_-]{0,252})")
 
 
@@ -94,6 +95,12 @@ def path(value: str) -> None:
     """Take the path of a file."""
     if not value or "\0" in value:
         raise BadConfig("must be the path of a file")
+
+
+def name(value: str) -> None:
+    """Take a name: a short line of visible text."""
+    if not (0 < len(value) <= _MAX_NAME and value.isprintable()):
+        raise BadConfig(f"must be a name of 1 to {_MAX_NAME} visible characters")
 
 
 def domain(value: str) -> None:
@@ -189,6 +196,9 @@ def hidden_hosts(value: tuple[str, ...]) -> None:
 
 
 def control_or_off(value: str) -> None:
-    """Take the path of a socket, IP:PORT, or nothing."""
-    if not value.startswith("/"):
-        ip_and_port(value)
+    """Take the path of a socket, IP:PORT on loopback, or nothing."""
+    if value.startswith("/"):
+        return
+    address = at_ip(value)
+    if address is not None and not (address.literal and address.literal.is_loopback):
+        raise BadConfig("must be a Unix socket or on loopback: the secret onion key goes there")

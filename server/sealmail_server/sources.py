@@ -50,9 +50,9 @@ class Allowance:
         """Return for how many seconds the source has to wait; nothing is charged."""
         return max(0.0, self._paid_at.get(source, moment) - moment - self._slack)
 
-    def charge(self, source: str, moment: float) -> float:
-        """Count one use, and return for how many seconds the source has to wait for it."""
-        paid_at = max(self._paid_at.pop(source, moment), moment) + self._step
+    def charge(self, source: str, moment: float, uses: int = 1) -> float:
+        """Count a use or several, and return for how long, in seconds, the source has to wait."""
+        paid_at = max(self._paid_at.pop(source, moment), moment) + uses * self._step
         self._paid_at[source] = paid_at
         if len(self._paid_at) > self._max:
             self._paid_at.popitem(last=False)

@@ -32,6 +32,33 @@ class BadIdentity(Exception):
 def make_tls_identity(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
     """Write a new RSA key and a certificate for ``names``, durable, the key for us only."""
     private_key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
+    make_directory_durably(key.parent)
+    make_directory_durably(certificate.parent)
+    write_durably(
+        key,
+        private_key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    _write_certificate(certificate, private_key, names, now)
+
+
+def rename_certificate(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
+    """Write a certificate for other ``names``, of the same key: pins hold."""
+    try:
+        private_key = serialization.load_pem_private_key(key.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise BadIdentity(f"{key} holds no key: {error}") from None
+    if not isinstance(private_key, rsa.RSAPrivateKey):
+        raise BadIdentity(f"{key} is no RSA key, and none of ours")
+    _write_certificate(certificate, private_key, names, now)
+
+
+def _write_certificate(
+    path: Path, private_key: rsa.RSAPrivateKey, names: Sequence[str], now: datetime
+) -> None:
     common_name = names[0][:_MAX_COMMON_NAME]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     alternatives = x509.SubjectAlternativeName(list(map(_alternative_name, names)))
@@ -47,17 +74,17 @@ def make_tls_identity(certificate: Path, key: Path, names: Sequence[str], now: d
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private_key, hashes.SHA256())
     )
-    make_directory_durably(key.parent)
-    make_directory_durably(certificate.parent)
-    write_durably(
-        key,
-        private_key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ),
-    )
-    write_durably(certificate, signed.public_bytes(serialization.Encoding.PEM), mode=0o644)
+    write_durably(path, signed.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def names_in(certificate: x509.Certificate) -> set[str]:
+    """Return the hosts and addresses that a certificate is for."""
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return set()
+    addresses = extension.value.get_values_for_type(x509.IPAddress)
+    return {*extension.value.get_values_for_type(x509.DNSName), *map(str, addresses)}
 
 
 def read_certificate(path: Path) -> x509.Certificate:

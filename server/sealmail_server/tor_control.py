@@ -1,12 +1,17 @@
-"""Tor's control port, as far as an onion service needs it: log in, publish, hold on."""
+"""Tor's control port, as far as an onion service needs it: log in, publish, hold on.
+
+Whoever listens there gets the secret key of the service, so he proves himself first where he can:
+while tor is down, any user of the machine may sit at its port.
+"""
 
 import asyncio
 import hashlib
 import hmac
+import os
 import re
 import secrets
+import stat
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +39,11 @@ class ControlPort:
     place: str
     password: str = field(default="", repr=False)
 
+    @property
+    def is_socket(self) -> bool:
+        """Return whether it is a Unix socket, where the file system says who may listen."""
+        return self.place.startswith("/")
+
 
 class TorControl:
     """A connection that is logged in; services that were added on it end with it."""
@@ -44,10 +54,13 @@ class TorControl:
 
     @classmethod
     async def connect(cls, port: ControlPort) -> "TorControl":
-        """Connect and log in, by password, safe cookie or nothing; else ``ControlFailed``."""
+        """Connect and log in, by safe cookie or password; else ``ControlFailed``.
+
+        With neither by a Unix socket only.
+        """
         try:
             async with asyncio.timeout(_DEADLINE):
-                reader, writer = await _open(port.place)
+                reader, writer = await _open(port)
         except (OSError, TimeoutError, ValueError) as error:
             raise ControlFailed(
                 f"Tor's control port {port.place} cannot be reached: {error}; is tor running, "
@@ -55,7 +68,11 @@ class TorControl:
             ) from error
         control = cls(reader, writer)
         try:
-            await control._log_in(port)
+            async with asyncio.timeout(_DEADLINE):
+                await control._log_in(port)
+        except TimeoutError:
+            writer.close()
+            raise ControlFailed(f"Tor's control port {port.place} is too slow") from None
         except BaseException:
             writer.close()
             raise
@@ -87,12 +104,24 @@ class TorControl:
         info = await self._ask("PROTOCOLINFO 1")
         auth = next((line for line in info if line.startswith("AUTH METHODS=")), "AUTH METHODS=")
         methods = auth.split()[1].removeprefix("METHODS=").split(",")
-        if port.password and "HASHEDPASSWORD" in methods:
+        by_password = bool(port.password) and "HASHEDPASSWORD" in methods
+        # The cookie first: it is the only way by which the other side proves something too.
+        if "SAFECOOKIE" in methods and (match := _COOKIE_FILE.search(auth)):
+            try:
+                cookie = await asyncio.to_thread(_read_cookie, re.sub(r"\\(.)", r"\1", match[1]))
+            except (OSError, ValueError) as error:
+                if not by_password:
+                    raise ControlFailed(
+                        f"the cookie of Tor's control port cannot be read ({error}): make the "
+                        "server's user a member of tor's group, with CookieAuthFileGroupReadable 1"
+                    ) from error
+            else:
+                await self._show_cookie(cookie)
+                return
+        if by_password:
             quoted = port.password.replace("\\", "\\\\").replace('"', '\\"')
             await self._ask(f'AUTHENTICATE "{quoted}"')
-        elif "SAFECOOKIE" in methods and (match := _COOKIE_FILE.search(auth)):
-            await self._show_cookie(Path(re.sub(r"\\(.)", r"\1", match[1])))
-        elif "NULL" in methods:
+        elif "NULL" in methods and port.is_socket:
             await self._ask("AUTHENTICATE")
         else:
             raise ControlFailed(
@@ -100,15 +129,8 @@ class TorControl:
                 "CookieAuthentication 1 in torrc, or write the password to tor/control_password"
             )
 
-    async def _show_cookie(self, path: Path) -> None:
+    async def _show_cookie(self, cookie: bytes) -> None:
         """Prove to know the cookie, once tor has: nobody else is to be told what a file holds."""
-        try:
-            cookie = await asyncio.to_thread(_read_cookie, path)
-        except (OSError, ValueError) as error:
-            raise ControlFailed(
-                f"the cookie of Tor's control port cannot be read ({error}): make the server's "
-                "user a member of tor's group, with CookieAuthFileGroupReadable 1"
-            ) from error
         nonce = secrets.token_bytes(32)
         lines = await self._ask(f"AUTHCHALLENGE SAFECOOKIE {nonce.hex()}")
         match = _CHALLENGE.fullmatch(lines[0])
@@ -148,13 +170,26 @@ class TorControl:
         raise ControlFailed(f"tor's answer to {name} has no end")
 
 
-async def _open(place: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if place.startswith("/"):
-        return await asyncio.open_unix_connection(place, limit=_MAX_LINE)
-    address = ServerAddress.parse(place)
+async def _open(port: ControlPort) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if port.is_socket:
+        return await asyncio.open_unix_connection(port.place, limit=_MAX_LINE)
+    address = ServerAddress.parse(port.place)
     return await asyncio.open_connection(address.host, address.port, limit=_MAX_LINE)
 
 
-def _read_cookie(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_COOKIE_BYTES + 1)
+def _read_cookie(path: str) -> bytes:
+    """Read the file that the control port names: any file, if that is not tor's.
+
+    Tor never lets everybody read it; a file that all may read proves nothing of who knows it.
+    """
+    # A pipe would keep whoever opens it waiting for its other end.
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
+            raise ValueError(f"{path} is no file")
+        if mode & stat.S_IROTH:
+            raise ValueError(f"everybody may read {path}")
+        return os.read(file, _COOKIE_BYTES + 1)
+    finally:
+        os.close(file)

@@ -165,20 +165,19 @@ class DataFiles:
         """Return where the data of ``key`` is kept when it is large."""
         return data_path(self._directory, key)
 
-    def place(self, data: BlockData, *, indexed: bool) -> None:
+    def place(self, data: BlockData) -> None:
         """Give large ``data`` its final name; durable after the next ``sync``.
 
-        ``indexed`` says that a row names this data already: then a whole file stays as it is.
+        It takes the place of a file that is there: its bytes were verified a moment ago, those
+        of the file long ago.
         """
         if isinstance(data.content, bytes):
             return
         path = self.path(data.key)
-        if data.content == path:
+        if data.content == path or not data.content.exists():
+            # It has its name: several rows of one unit of work may ask for the same data.
             if not path.exists():
                 raise DataGone(data.key)
-            return
-        if indexed and path.exists() and path.stat().st_size == data.size:
-            data.content.unlink(missing_ok=True)
             return
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

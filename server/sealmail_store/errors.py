@@ -21,7 +21,7 @@ class StoreLocked(StoreError):
     """Another process has the store open: stop it, or speak to it instead."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(f"{directory} is in use by another process; a store has one writer")
+        super().__init__(f"{directory} is in use: stop the other sealmaild first")
         self.directory = directory
 
 

@@ -44,6 +44,7 @@ class Reader:
     """
 
     def __init__(self, index: Path, files: DataFiles) -> None:
+        self._index = index
         self._files = files
         self._connections: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
         for _ in range(READERS):
@@ -65,6 +66,15 @@ class Reader:
             loop.call_soon(self._set_out, loop)
         asked.append(_Question(work, future))
         return future
+
+    def look_apart(self, work: Callable[[ReadView], T]) -> T:
+        """Do ``work`` on a connection made for it; in the caller's thread, and nobody waits."""
+        connection = open_reader(self._index)
+        try:
+            connection.execute("BEGIN")
+            return work(ReadView(connection, self._files))
+        finally:
+            connection.close()
 
     def close(self) -> None:
         """Finish the trips that are under way and close the connections; blocks until then."""

@@ -93,6 +93,12 @@ class BlockStore:
         """
         return await self._reader.submit(work)
 
+    async def survey(self, work: Callable[[ReadView], T]) -> T:
+        """Run ``work`` as ``read`` does, on a connection of its own: it may take long."""
+        if self._closed:
+            raise StoreClosed
+        return await asyncio.to_thread(self._reader.look_apart, work)
+
     def spool(self) -> DataSpool:
         """Return a spool that takes the bytes of one data block."""
         return self._files.spool()

@@ -62,13 +62,18 @@ _MAIL_PLACE = (
     " coalesce((SELECT bytes FROM spaces WHERE name = ?9), 0),"
     " coalesce((SELECT bytes FROM spaces WHERE name = ?10), 0)"
 )
+_ARRIVED = (
+    "SELECT awaits FROM (SELECT DISTINCT awaits FROM waiting)"
+    " WHERE EXISTS (SELECT 1 FROM accounts WHERE userid = hex(awaits) AND state = ?)"
+    " OR EXISTS (SELECT 1 FROM entries WHERE type = 'key-announcement' AND key = awaits)"
+)
 _KINDS = tuple(BlockType)
 _NAMES = (
     "SELECT key, identity, digest, id FROM entries WHERE type = ? AND key <= ?"
     " AND (key, identity) > (?, ?) ORDER BY key, identity LIMIT ?"
 )
 _READABLE = (
-    f"{ENTRIES} type IN (?, ?, ?, ?, ?) AND key = ?"
+    "type IN (?, ?, ?, ?, ?) AND key = ?"
     " AND (type != 'message-announcement' OR (holder = ? AND +date >= ?))"
 )
 
@@ -118,20 +123,53 @@ class ReadView:
         return next(map(self._entry, rows), None)
 
     def readable(
-        self, key: BlockKey, types: Iterable[str], holder: bytes, since: datetime | None = None
-    ) -> tuple[StoredEntry, ...]:
+        self,
+        key: BlockKey,
+        types: Iterable[str],
+        holder: bytes,
+        since: datetime | None = None,
+        *,
+        most: int | None = None,
+    ) -> tuple[StoredEntry, ...] | None:
         """Return what is under ``key``, by type in the order of BlockType, then oldest first.
 
         Of ``types`` only; announcements only those of ``holder``, dated ``since`` or later. One
-        question, since a server is asked this more often than anything else.
+        question, since a server is asked this more often than anything else. ``None`` if that is
+        more than ``most`` bytes of text, of which the rest is not read then.
         """
+        rows = self._ask_readable(ENTRIES, key, types, holder, since)
+        found, size = [], 0
+        for row in rows:
+            found.append(self._entry(row))
+            size += len(found[-1].header)
+            if most is not None and size > most:
+                rows.close()
+                return None
+        if len(found) > 1:
+            found.sort(key=_reading_order)
+        return tuple(found)
+
+    def readable_size(
+        self, key: BlockKey, types: Iterable[str], holder: bytes, since: datetime | None = None
+    ) -> int:
+        """Return how many bytes of text ``readable`` would return, without reading them."""
+        asked = "SELECT coalesce(sum(length(header)), 0) FROM entries WHERE "
+        size: int = self._ask_readable(asked, key, types, holder, since).get
+        return size
+
+    def _ask_readable(
+        self,
+        asked: str,
+        key: BlockKey,
+        types: Iterable[str],
+        holder: bytes,
+        since: datetime | None,
+    ) -> Any:
         wanted = set(types)
-        asked = (kind if kind in wanted else None for kind in _KINDS)
-        rows: Any = self._connection.execute(
-            _READABLE, (*asked, key.raw, holder, seconds(since or _BEGINNING))
+        kinds = (kind if kind in wanted else None for kind in _KINDS)
+        return self._connection.execute(
+            asked + _READABLE, (*kinds, key.raw, holder, seconds(since or _BEGINNING))
         )
-        found = tuple(map(self._entry, rows))
-        return found if len(found) < 2 else tuple(sorted(found, key=_reading_order))
 
     def types_under(self, key: BlockKey, types: Iterable[str]) -> tuple[str, ...]:
         """Return those of ``types``, in their order, that have an entry under ``key``."""
@@ -202,9 +240,12 @@ class ReadView:
         ).fetchall()
         return (rows[-1][0] if rows else after), tuple(map(waiting_of, rows))
 
-    def awaited(self) -> tuple[bytes, ...]:
-        """Return every key id that something waits for."""
-        rows: Any = self._connection.execute("SELECT DISTINCT awaits FROM waiting")
+    def arrived(self, *, account_state: str) -> tuple[bytes, ...]:
+        """Return every key id that something waits for and that is here by now.
+
+        That is one with a key-announcement, or with an account in ``account_state``.
+        """
+        rows: Any = self._connection.execute(_ARRIVED, (account_state,))
         return tuple(row[0] for row in rows)
 
     def is_waiting(self, digest: bytes) -> bool:

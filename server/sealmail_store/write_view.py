@@ -9,7 +9,7 @@ import apsw
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.data_files import DataFiles
-from sealmail_store.entries import Account, StoredEntry, Terms, Verdict, WaitingEntry
+from sealmail_store.entries import Account, BlockData, StoredEntry, Terms, Verdict, WaitingEntry
 from sealmail_store.queueing import QueueBook
 from sealmail_store.rows import PUT_ACCOUNT, PUT_ENTRY, PUT_WAITING, row_of, seconds
 from sealmail_store.spaces import PROXIED
@@ -40,9 +40,8 @@ class WriteView(ReadView):
 
         Return its number, by which rows of the queue refer to it.
         """
-        if entry.data is not None and not isinstance(entry.data.content, bytes):
-            self._doubtful.add(entry.key)
-            self._files.place(entry.data, indexed=self._is_in_file(entry.key))
+        if entry.data is not None:
+            self.restore_data(entry.data)
         row = row_of(entry)
         number: int | None = self._connection.execute(PUT_ENTRY, row).get
         if number is None:
@@ -51,16 +50,30 @@ class WriteView(ReadView):
         self._spaces.entry_came(entry, number)
         return number
 
+    def restore_data(self, data: BlockData) -> None:
+        """Give large data its file, whether one is there or not: it may be damaged.
+
+        Without an entry that needs it the file goes after the commit.
+        """
+        if not isinstance(data.content, bytes):
+            self._doubtful.add(data.key)
+            self._files.place(data)
+
     def hold(self, entry: StoredEntry) -> int:
         """Keep a block that is only to be delivered elsewhere, and return its number.
 
         ``entry`` has the type ``PROXIED`` and its digest as its identity; one that is held
-        already stays as it is. It goes with the last row of the queue that names it, so queue
-        one in the same unit of work.
+        already stays, with the data that has come now. It goes with the last row of the queue
+        that names it, so queue one in the same unit of work.
         """
         if entry.type != PROXIED or entry.identity != entry.digest:
             raise ValueError(f"not an entry to be held: {entry.type}")
-        return self.entry_number(entry.type, entry.key, entry.identity) or self.put_entry(entry)
+        number = self.entry_number(entry.type, entry.key, entry.identity)
+        if number is None:
+            return self.put_entry(entry)
+        if entry.data is not None:
+            self.restore_data(entry.data)
+        return number
 
     def remove_entry(self, type: str, key: BlockKey, identity: bytes = b"") -> bool:
         """Remove one entry with its data, and say whether it was there."""

@@ -86,3 +86,19 @@ def test_the_newest_announcement_wins(book: Correspondents, bob: Correspondent) 
     for block in (old, new, old):
         book.remember(found(block, bob.key_id))
     assert book.announcement(bob.key_id) == new
+
+
+def test_of_two_keys_that_one_server_vouches_for_none_is_marked(
+    book: Correspondents, block: KeyAnnouncement
+) -> None:
+    """A rival takes the mark away, until he is gone or revoked."""
+
+    def marked(*keys: FoundKey) -> set[KeyId]:
+        book.learn(ADDRESS, keys, DATE, vouched={AMY, BOB})
+        return {one.key_id for one in book.known(ADDRESS) if one.domain_verified is not None}
+
+    bob, amy = found(block, BOB), found(block, AMY)
+    assert marked(bob) == {BOB}
+    assert marked(bob, amy) == set()
+    assert marked(bob) == {BOB}
+    assert BOB in marked(bob, found(block, AMY, revoked=True))

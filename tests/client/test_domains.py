@@ -1,19 +1,23 @@
 """What a client remembers of DNS: for how long, that nothing is there, and what was signed."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.net.conftest import make_identity
 from tests.net.name_server import name_server
+from tests.net.small_server import LOOPBACK, SmallServer, serving
 from tests.net.validating_resolver import validating_resolver
 
-from sealmail_client.connecting import Connecting
+from sealmail_client.connecting import Connecting, DnsUse
 from sealmail_client.domains import Domains, DomainServers
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.posting import Peer
+from sealmail_net.dialing import dial
+from sealmail_net.pins import MemoryPins
 from sealmail_protocol.addresses import ServerAddress, Transport
 
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -81,6 +85,35 @@ def test_answers_count_for_their_lifetime(tmp_path: Path, database: HomeDatabase
         assert told(asked, "a.test") == servers("first.test")
         watch.now = START + LIFE
         assert told(asked, "a.test") == servers("second.test")
+
+
+def test_that_the_home_server_knows_nothing_counts_for_moments(
+    tmp_path: Path, database: HomeDatabase
+) -> None:
+    """It says the same when DNS has failed; what it does know counts for minutes."""
+    watch = Watch()
+    small = SmallServer(make_identity(tmp_path).context())
+
+    async def scene() -> None:
+        async with serving(small) as (address, _):
+
+            @asynccontextmanager
+            async def home() -> AsyncIterator[Peer]:
+                async with await dial(address, LOOPBACK, MemoryPins(), strict_pin=True) as server:
+                    yield Peer(server, {})
+
+            asked = Domains(Connecting(dns=DnsUse.SERVER), database, watch, home)
+            assert await asked.servers_of("a.test") == servers()
+            small.texts = {"cmsvr.a.test": ("server=mail.test:8081",)}
+            watch.now += timedelta(seconds=10)
+            assert await asked.servers_of("a.test") == servers()
+            watch.now += timedelta(seconds=50)
+            assert await asked.servers_of("a.test") == servers("mail.test")
+            small.texts = {}
+            watch.now += timedelta(seconds=60)
+            assert await asked.servers_of("a.test") == servers("mail.test")
+
+    asyncio.run(scene())
 
 
 def test_whether_an_answer_was_signed_is_remembered(

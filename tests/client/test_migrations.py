@@ -39,7 +39,11 @@ CREATE TABLE capability (server TEXT PRIMARY KEY, asked TEXT NOT NULL, names TEX
 CREATE TABLE incoming (id INTEGER PRIMARY KEY) STRICT;
 CREATE TABLE outgoing (id INTEGER PRIMARY KEY, draft TEXT NOT NULL) STRICT;
 CREATE TABLE outgoing_recipient (message INTEGER NOT NULL, key_id TEXT NOT NULL) STRICT;
-CREATE TABLE mail (id INTEGER PRIMARY KEY, recipients TEXT NOT NULL) STRICT;
+CREATE TABLE mail (
+    id INTEGER PRIMARY KEY, recipients TEXT NOT NULL, sender_key TEXT NOT NULL,
+    signature TEXT NOT NULL
+) STRICT;
+INSERT INTO mail VALUES (1, '', 'AA', 'valid'), (2, '', 'BB', 'invalid');
 INSERT INTO own_block VALUES
     ('key-announcement', '2026-05-01T00:00:00Z', '2026-05-01T00:00:05Z', x'00'),
     ('address-claim', '2026-05-01T00:00:00Z', NULL, x'00');
@@ -84,6 +88,8 @@ def test_a_database_of_version_1_is_migrated_beside_a_copy(tmp_path: Path) -> No
     row = database.row("PRAGMA user_version")
     assert row is not None
     assert row[0] == SCHEMA_VERSION
+    signers = [tuple(mail) for mail in database.rows("SELECT signer, signed_at FROM mail")]
+    assert signers == [("AA", None), (None, None)]
     database.close()
     copy = tmp_path / "mail.sqlite.version-1"
     assert copy.stat().st_mode & 0o777 == 0o600

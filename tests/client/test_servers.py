@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.client.samples import DATE
 from tests.net.conftest import Identity, make_identity
-from tests.net.small_server import AUTH_KEY, SmallServer, serving
+from tests.net.small_server import AUTH_KEY, ScriptedServer, SmallServer, serving
 from tests.net.socks_server import SocksServer
 
 from sealmail_client.connecting import Connecting, DnsUse
@@ -19,12 +19,13 @@ from sealmail_client.servers import Servers
 from sealmail_client.settings import AuthKey, Place, Settings
 from sealmail_net.errors import NoServerReached, PinChanged, Unavailable, Unreachable
 from sealmail_net.pins import login_way
-from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_protocol.addresses import Network, ServerAddress, Transport
 from sealmail_protocol.keys import KeyId
 from sealmail_protocol.replies import Banner
 
 ONION = ServerAddress("pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion", 8081)
 PUBLIC = ServerAddress("mail.example", 8081)
+SHORT = 0.05
 HOME = Settings(
     KeyId(bytes(20)), "Ann", "ann@a.example", Transport((PUBLIC,)), allow_private_targets=True
 )
@@ -42,10 +43,10 @@ class Desk:
 
     database: HomeDatabase
 
-    def servers(self, connecting: Connecting | None = None) -> Servers:
+    def servers(self, connecting: Connecting | None = None, head_start: float = 2.0) -> Servers:
         """Return what dials for the user."""
         settings = replace(HOME, connecting=connecting) if connecting else HOME
-        return Servers(settings, {}, self.database, lambda: DATE)
+        return Servers(settings, {}, self.database, lambda: DATE, head_start=head_start)
 
     def at_home(self, *group: ServerAddress) -> Servers:
         """Return what dials for a user who has his account on these servers."""
@@ -161,5 +162,57 @@ def test_the_preferred_address_of_a_group_is_dialled_first(identity: Identity, d
                 with pytest.raises(NoServerReached, match="exit node"):
                     await reached(without, PUBLIC)
         assert {one.host for one in proxy.asked} == {ONION.host}
+
+    asyncio.run(scene())
+
+
+def test_exits_wait_for_a_slow_onion(identity: Identity, desk: Desk) -> None:
+    """However long a circuit takes, no exit is tried beside it, nor at the next time."""
+
+    async def scene() -> None:
+        async with serving(SmallServer(identity.context())) as (real, _):
+            hosts = {ONION.host: real.port, PUBLIC.host: real.port}
+            proxy = SocksServer(hosts, far_off={ONION.host: 4 * SHORT})
+            async with proxy.serving() as at:
+                ways = Connecting(at, anonymous=True, exit_nodes=True, dns=DnsUse.OFF)
+                for _ in range(2):
+                    assert await reached(desk.servers(ways, SHORT), PUBLIC, ONION) == ONION
+            assert {one.host for one in proxy.asked} == {ONION.host}
+
+    asyncio.run(scene())
+
+
+def test_the_open_network_waits_for_a_slow_onion_that_is_preferred(
+    identity: Identity, desk: Desk
+) -> None:
+    """The address beside it never sees who comes by Tor."""
+
+    async def scene() -> None:
+        beside = ScriptedServer(b"CONFIDANT MAIL SERVER PROTOCOL 1 BUSY\r\n")
+        async with (
+            serving(SmallServer(identity.context())) as (real, _),
+            beside.serving() as open_,
+        ):
+            proxy = SocksServer({ONION.host: real.port}, far_off={ONION.host: 4 * SHORT})
+            async with proxy.serving() as at:
+                ways = Connecting(at, prefer=Network.TOR)
+                for _ in range(2):
+                    assert await reached(desk.servers(ways, SHORT), open_, ONION) == ONION
+            assert beside.connections == 0
+
+    asyncio.run(scene())
+
+
+def test_a_dead_onion_keeps_its_rank(identity: Identity, desk: Desk) -> None:
+    """The other way is taken when it has failed, each time anew: a hint is no preference."""
+
+    async def scene() -> None:
+        async with serving(SmallServer(identity.context())) as (real, _):
+            proxy = SocksServer()
+            async with proxy.serving() as at:
+                for _ in range(2):
+                    servers = desk.servers(Connecting(at, prefer=Network.TOR))
+                    assert await reached(servers, real, ONION) == real
+        assert [one.host for one in proxy.asked] == [ONION.host, ONION.host]
 
     asyncio.run(scene())

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ from sealmail_client.drafts import Addressee, Draft
 from sealmail_client.profile import Home
 from sealmail_client.sending import Sender
 from sealmail_protocol.addresses import ServerAddress
+from sealmail_server.onion_key import OnionKey
 
 # Nobody is asked there: only the order counts.
 ELSEWHERE = ("a.example:8081", "b.example:8081", "c.example:8081")
@@ -166,3 +168,30 @@ def test_chance_chooses_the_mailbox_and_the_server(alice: User, bob: User) -> No
     assert 1 < len(mailboxes) <= len(Home(bob.home).load().mailboxes)
     assert len(first) > 1
     assert again == {bob.server.address}
+
+
+def test_a_mail_that_no_way_leads_for_fails_at_once(alice: User, bob: User, carol: User) -> None:
+    """With the remedy, instead of being tried for days; others have it all the same."""
+    onion = f"{OnionKey(bytes(32)).host}:8081"
+    for reader in (bob, carol):
+        alice.does("key", "find", reader.address, "--server", str(reader.server.address))
+    with closing(sqlite3.connect(alice.home / "mail.sqlite")) as database, database:
+        # As if Bob's server lived in Tor alone.
+        ((held,),) = database.execute(
+            "SELECT block FROM announcement WHERE key_id = ?", (bob.key_id.hex,)
+        )
+        hidden = held.replace(str(bob.server.address).encode(), onion.encode())
+        assert hidden != held
+        query = "UPDATE announcement SET block = ? WHERE key_id = ?"
+        database.execute(query, (hidden, bob.key_id.hex))
+    done = alice.tries(*letter_to([bob, carol], "Into the dark"), "--json")
+    assert done.exit_code == 4
+    states = {row["address"]: row for row in done.value["recipients"]}
+    assert states[carol.address]["state"] == "sent"
+    assert states[bob.address]["state"] == "failed"
+    for way_out in ("no proxy to Tor", "--tor", "--i2p", "--send proxy"):
+        assert way_out in states[bob.address]["reason"]
+        assert way_out in done.complaint
+    alice.does("outbox", "--retry")
+    alice.tries("key", "forget", bob.address)
+    alice.does("key", "find", bob.address, "--server", str(bob.server.address))

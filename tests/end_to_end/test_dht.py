@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.programs import Server, User
+from tests.end_to_end.programs import Server, User, free_port
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +35,18 @@ def test_a_key_that_no_server_knows_is_found_in_the_dht(town: tuple[User, User])
     (known,) = dick.does("key", "show", betty.address, "--json").value
     assert known["seen_at"] == "entangled"
     assert known["key_id"] == betty.key_id.hex
+
+
+def test_the_dht_does_not_stand_in_for_one_who_was_not_heard(town: tuple[User, User]) -> None:
+    """A zone or server that is made to say nothing must not lead to whoever claims an address."""
+    dick, betty = town
+    for user in town:
+        user.tries("identity", "set", "--dht")
+    dick.tries("key", "forget", betty.address)
+    nobody = f"127.0.0.1:{free_port()}"
+    dick.does("identity", "set", "--dns", "direct", "--dns-server", nobody)
+    done = dick.tries("key", "find", betty.address)
+    assert done.exit_code == 20
+    assert "is asked when dns b.example answers" in done.complaint
+    dick.does("identity", "set", "--dns", "off")
+    dick.does("key", "find", betty.address)

@@ -144,7 +144,7 @@ def test_a_home_of_other_servers_only_is_no_change_of_the_group(erin: User) -> N
     """What lies on the servers it is at home on would be left behind."""
     refused = erin.tries("identity", "set", "--server", "192.0.2.1:8081")
     assert refused.exit_code == 2
-    assert "one of them must be of" in refused.complaint
+    assert "keep at least one of the present servers" in refused.complaint
 
 
 def test_when_both_servers_are_away_the_reasons_of_both_are_told(

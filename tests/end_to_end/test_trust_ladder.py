@@ -100,6 +100,19 @@ def test_the_certificate_of_another_domain_is_none(town: Town) -> None:
     assert found(town.alice, town.fred, *town.named)["marks"] == ["pinned"]
 
 
+def test_rivals_for_an_address_earn_no_mark(town: Town, place: Path) -> None:
+    """Another user of the same server may claim it too: the domain has not said who is right."""
+    hugo = User.settle(place, "Hugo", "hugo@b.test", town.bert.server)
+    assert found(town.alice, hugo, *town.named)["marks"] == ["pinned", "domain-verified"]
+    rival = User.settle(place, "Rival", hugo.address, town.bert.server)
+    for _ in ("an old mark goes", "a new one is not earned"):
+        town.alice.does("key", "find", hugo.address, *town.named)
+        rows = town.alice.does("key", "show", hugo.address, "--json").value
+        assert {row["key_id"] for row in rows} == {hugo.key_id.hex, rival.key_id.hex}
+        assert all("domain-verified" not in row["marks"] for row in rows)
+        town.alice.does("key", "forget", hugo.address)
+
+
 def test_a_user_who_believes_no_such_authority_sees_no_mark(town: Town) -> None:
     """Those of the system do not know the CA of this test."""
     alice = town.alice

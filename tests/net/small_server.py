@@ -14,6 +14,7 @@ from sealmail_protocol.bodies import DataChunk, DataStarted, OversizedBody, Text
 from sealmail_protocol.commands import (
     AskVerdict,
     Capabilities,
+    DnsTxt,
     GetServer,
     Login,
     Ping,
@@ -22,6 +23,7 @@ from sealmail_protocol.commands import (
     StoreServer,
 )
 from sealmail_protocol.conversation import Closed, Invalid, ServerEvent
+from sealmail_protocol.dns_records import txt_lines
 from sealmail_protocol.fields import join_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Accepted, Banner, Listing, Pong, Word
@@ -37,7 +39,7 @@ class SmallServer:
     """Serves what the tests ask for; ``events`` is what it was told, in order.
 
     ``original``: it knows no extensions. ``cut_after``: it ends within the answer to a GET.
-    ``cut_stores``: it ends within the body of a STORE.
+    ``cut_stores``: it ends within the body of a STORE. ``texts`` are what DNS says.
     """
 
     tls: ssl.SSLContext
@@ -48,6 +50,7 @@ class SmallServer:
     original: bool = False
     cut_after: int | None = None
     cut_stores: bool = False
+    texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     async def session(self, link: PeerLink) -> None:
         """Serve one connection, and keep the error that ends it."""
@@ -78,6 +81,9 @@ class SmallServer:
                 link.write(send(Accepted()))
             case Capabilities():
                 link.write(send(Listing(("VERDICT", "TIME 2026-01-01-00-00-00", "PARTNER 1"))))
+            case DnsTxt(name=name):
+                texts = self.texts.get(name)
+                link.write(send(Listing(txt_lines(texts)) if texts else Word.NOT_FOUND))
             case StoreServer() if self.cut_stores:
                 await link.next_event()
                 await link.hang_up()

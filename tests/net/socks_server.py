@@ -43,11 +43,13 @@ class Asked:
 class SocksServer:
     """Serves SOCKS5; ``hosts`` says which port, of loopback if alone, stands for a name.
 
-    Who asks for one of ``pits`` waits for ever, as for an onion service that has gone.
+    Who asks for one of ``pits`` waits for ever, as for an onion service that has gone; for one
+    of ``far_off``, so many seconds, as while a circuit is built.
     """
 
     hosts: Mapping[str, int | tuple[str, int]] = field(default_factory=dict)
     pits: Collection[str] = ()
+    far_off: Mapping[str, float] = field(default_factory=dict)
     mood: Mood = Mood.HONEST
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
@@ -99,6 +101,7 @@ class SocksServer:
         if asked.host in self.pits:
             await reader.read()
             return
+        await asyncio.sleep(self.far_off.get(asked.host, 0))
         far = self.hosts.get(asked.host)
         if self.mood is Mood.REFUSING or far is None:
             writer.write(_answer(_UNREACHABLE))

@@ -85,6 +85,17 @@ def test_equals_keep_their_order() -> None:
     assert BOTH.in_order([*others, ONION]) == [*others, ONION]
 
 
+def test_servers_of_one_way_are_of_one_rank() -> None:
+    """Two ways never are, and what has no way comes last."""
+    onions = [ONION, ServerAddress(ONION.host, 2)]
+    policy = ProxyPolicy(TOR, direct=False, use_exit_node=True)
+    assert policy.in_ranks([GARLIC, PUBLIC, *onions, LITERAL]) == [
+        onions,
+        [PUBLIC, LITERAL],
+        [GARLIC],
+    ]
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [

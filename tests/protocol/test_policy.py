@@ -34,6 +34,10 @@ replication: Replicate RepLogin PartnerDrop PartnerAccount PartnerQueued Partner
 replication: PartnerSync
 administrator: AddLogin RmLogin GenLogin Shutdown
 """
+LIMITED = """
+SelfTest DnsTxt AskVerdict
+GetEntangled StoreEntangled GetDhtValue ListDhtValues StoreDhtValue
+"""
 ROLES = {role.name.lower().removesuffix("_tls"): role for role in Role}
 
 
@@ -63,4 +67,8 @@ def test_every_command_may_be_used_by_those_of_the_table() -> None:
         for name in names.split():
             expected[getattr(c, name)] = frozenset(ROLES[role] for role in roles.split())
     assert expected == COMMAND_POLICY
-    assert set(COMMAND_POLICY) >= RATE_LIMITED
+
+
+def test_strangers_may_repeat_only_so_often_what_the_table_says() -> None:
+    """What costs others something, or us a write; and nothing that delivers mail."""
+    assert frozenset(getattr(c, name) for name in LIMITED.split()) == RATE_LIMITED

@@ -48,6 +48,13 @@ async def serving(directory: Path, clock: TurnedClock, **settings: Any) -> Async
         yield server
 
 
+async def live_on(server: Server, clock: TurnedClock, days: int) -> None:
+    """Let days pass one by one while the server runs: at once they would be a jump."""
+    for _ in range(days):
+        clock.turn(days=1)
+        await server.services.guard.tick()
+
+
 def address_of(server: Server) -> ServerAddress:
     """Return where a server listens."""
     return ServerAddress("127.0.0.1", server.status().listen.port)

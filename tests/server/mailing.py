@@ -14,10 +14,11 @@ from sealmail_net.dialing import dial
 from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import ServerAddress
-from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.blocks import MessageAnnouncement, TextBlock
+from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import AskQueue, StoreProxy
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
-from sealmail_protocol.replies import Listing, QueueRow, QueueState, Word
+from sealmail_protocol.replies import Accepted, Listing, QueueRow, QueueState, Word
 from sealmail_server.service import Server
 
 SENDER = KeyId(bytes(range(20)))
@@ -109,6 +110,11 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
         if await condition():
             return
         await asyncio.sleep(0.05)
+
+
+async def is_accepted(server: Server, block: TextBlock) -> bool:
+    """Tell whether a server has let a block in by now."""
+    return await server.services.intake.verdict(block_digest(block)) == Accepted()
 
 
 async def holds(server: Server, kind: str, key: BlockKey) -> int:

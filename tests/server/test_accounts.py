@@ -40,9 +40,14 @@ UNDEFINED, PROVISIONAL = AccountState.UNDEFINED, AccountState.PROVISIONAL
 CONFIRMED, DISABLED = AccountState.CONFIRMED, AccountState.DISABLED
 
 
-def record(state: AccountState, userid: str | None = None, changed: datetime = START) -> Account:
-    """Return a record of the one auth key."""
-    return Account(HASH, userid, state, START, changed)
+def record(
+    state: AccountState,
+    userid: str | None = None,
+    changed: datetime = START,
+    auth_key_hash: bytes = HASH,
+) -> Account:
+    """Return a record of the one auth key, or of another."""
+    return Account(auth_key_hash, userid, state, START, changed)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +227,23 @@ def test_a_removed_key_is_finished_and_its_userid_not_free(tmp_path: Path) -> No
         assert not merge_account(view, _record_of(ANN, KEY))
         assert add_account(view, "M" * 40, ANN, later(days=2)).state == CONFIRMED
         assert disable_account(view, b"x" * 32, later(days=3)) is None
+
+    in_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("hours", [0, 2], ids=["at-once", "lapsed"])
+def test_removing_a_squatters_key_leaves_the_userid_free(tmp_path: Path, hours: int) -> None:
+    """What nothing has confirmed was not his, and is not kept for him."""
+
+    def work(view: WriteView) -> None:
+        add_account(view, KEY, None, START)
+        add_account(view, OTHER, None, START)
+        assert log_in(view, ANN, KEY, START) is not None
+        removed = disable_account(view, hash_auth_key(KEY), later(hours=hours))
+        assert removed == record(DISABLED, None, later(hours=hours), hash_auth_key(KEY))
+        owner = log_in(view, ANN, OTHER, later(hours=hours))
+        assert owner is not None
+        assert confirm(view, owner, later(hours=hours), later(hours=hours))
 
     in_store(tmp_path, work)
 

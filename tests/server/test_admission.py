@@ -2,11 +2,13 @@
 
 import asyncio
 import itertools
+import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,7 @@ from tests.server.users import FLOOR, User, data_lines, message, now
 
 from sealmail_pow import Difficulty, Stamp, mint, verify
 from sealmail_protocol.blocks import Acknowledgment, BlockType, MessageAnnouncement
-from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.canonical import block_digest, canonical_form
 from sealmail_protocol.compose import make_acknowledgment, make_data_header
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import (
@@ -45,7 +47,8 @@ from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits
 from sealmail_server.partnership import Partnership
 from sealmail_server.visitor import Visitor
-from sealmail_store import ShareFull
+from sealmail_store import ACKNOWLEDGMENTS, LOOSE_DATA, ShareFull, source_space
+from sealmail_store.data_files import data_path
 from sealmail_verify import VerifierPool
 
 
@@ -72,6 +75,13 @@ def acknowledgment(secret: bytes, age: timedelta = timedelta()) -> Acknowledgmen
     date, hashed = now() - age, AckHash(secret)
     stamp = mint(acknowledgment_challenge(date, hashed), Difficulty(16, 2))
     return make_acknowledgment(date, stamp, hashed)
+
+
+def flip_a_byte(path: Path) -> None:
+    """Damage a file without changing its size."""
+    held = bytearray(path.read_bytes())
+    held[1000] ^= 1
+    path.write_bytes(held)
 
 
 def test_prices_and_mailboxes_outlive_their_announcement(tmp_path: Path, ann: User) -> None:
@@ -340,15 +350,28 @@ def test_a_data_block_whose_key_is_a_fingerprint_does_not_hide_the_key(
     in_post_office(tmp_path, scenario)
 
 
+WHOLE = lines_of(acknowledgment(b"w" * 20))
+WHOLE_KEY = acknowledgment_key(AckHash(b"w" * 20))
+
+
+def dated(*line: bytes) -> tuple[bytes, ...]:
+    """Return a whole block with another line, or none, in the place of its Date."""
+    at = next(at for at, each in enumerate(WHOLE) if each.startswith(b"Date: "))
+    return (*WHOLE[:at], *line, *WHOLE[at + 1 :])
+
+
 POISON = {
-    "impossible date": (b"Type: acknowledgment", b"Date: 2026-99-99T99:99:99Z"),
-    "no date": (b"Type: acknowledgment", b"Version: 1"),
-    "empty data": (b"Type: acknowledgment", b"Date: 2026-01-01T00:00:00Z", b"Data: 0"),
+    "impossible date": dated(b"Date: 2026-99-99T99:99:99Z"),
+    "year zero": dated(b"Date: 0000-00-00T00:00:00Z"),
+    "no date": dated(),
+    "data where none belongs": (*WHOLE, b"Data: 0"),
     "nothing": (),
     "no text": (b"\x00\xff" * 50,),
     "endless signature": (b"-----BEGIN PGP SIGNED MESSAGE-----",) * 40,
-    "year zero": (b"Type: message-announcement", b"Date: 0000-00-00T00:00:00Z", b"Version: 1"),
 }
+
+
+POISONED_BY = {"impossible date": Refusal.DATE, "year zero": Refusal.DATE}
 
 
 @pytest.mark.parametrize("poison", POISON)
@@ -356,14 +379,28 @@ def test_poison_is_refused_and_the_next_block_is_served(tmp_path: Path, poison: 
     """Whatever a block holds, it gets a verdict, and what comes behind it gets in."""
 
     async def scenario(office: PostOffice) -> None:
-        key = BlockKey(b"p" * 20)
         for verdict in (
-            await office.intake.take_text(key, POISON[poison], ANYBODY),
-            await office.intake.replicate_text(key, POISON[poison], "AB" * 20),
+            await office.intake.take_text(WHOLE_KEY, POISON[poison], ANYBODY),
+            await office.intake.replicate_text(WHOLE_KEY, POISON[poison], "AB" * 20),
         ):
-            assert code_of(verdict) in (Refusal.FORM, Refusal.DATE)
+            assert code_of(verdict) is POISONED_BY.get(poison, Refusal.FORM)
         good = acknowledgment(b"g" * 20)
         assert await office.post(good, acknowledgment_key(good.secret)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_what_the_poison_was_made_of_is_taken(tmp_path: Path) -> None:
+    """So each of those is refused for the one thing that its name says."""
+
+    async def scenario(office: PostOffice) -> None:
+        assert await office.intake.take_text(WHOLE_KEY, WHOLE, ANYBODY) == Accepted()
+        assert await office.post_data(b"x") == Accepted()
+        key, lines = data_lines(b"x")
+        empty = tuple(line.encode() for line in (*lines[:-1], "Data: 0"))
+        assert code_of(await office.intake.receive_data(key, empty, ANYBODY).finish()) is (
+            Refusal.FORM
+        )
 
     in_post_office(tmp_path, scenario)
 
@@ -438,6 +475,67 @@ def test_acknowledgments_and_loose_data_have_shares_by_source(tmp_path: Path) ->
         assert await taken.finish() == Accepted()
 
     in_post_office(tmp_path, scenario, limits)
+
+
+def test_who_posts_again_what_others_have_posted_has_it_in_his_share(tmp_path: Path) -> None:
+    """Or a newer Date would let one source have the shares of all others, one after the other."""
+    ack = [acknowledgment(bytes([number]) * 20) for number in range(2)]
+    newer = [acknowledgment(bytes([number]) * 20, -timedelta(seconds=9)) for number in range(2)]
+    size = len(canonical_form(newer[0]))
+    limits = Limits(loose_bytes_by_source=150_000, acknowledgment_bytes_by_source=2 * size - 1)
+    poor = replace(ANYBODY, source="198.51.100.7")
+    blocks = [bytes([number]) * 100_000 for number in range(2)]
+    keys = [acknowledgment_key(each.secret) for each in ack]
+
+    async def scenario(office: PostOffice) -> None:
+        later = office.time + timedelta(seconds=9)
+        for data, block, key, source in zip(blocks, ack, keys, ("a", "b"), strict=True):
+            visitor = replace(ANYBODY, source=source)
+            assert await office.post_data(data, visitor) == Accepted()
+            assert await office.post(block, key, visitor) == Accepted()
+        assert await office.post_data(blocks[0], poor, later) == Accepted()
+        assert await office.post(newer[0], keys[0], poor) == Accepted()
+        with pytest.raises(ShareFull, match="loose data from"):
+            await office.post_data(blocks[1], poor, later)
+        with pytest.raises(ShareFull, match="acknowledgments from"):
+            await office.post(newer[1], keys[1], poor)
+        spaces = await office.store.read(
+            lambda view: [
+                view.space(source_space(share, source)).entries
+                for share in (LOOSE_DATA, ACKNOWLEDGMENTS)
+                for source in ("a", "b", poor.source)
+            ]
+        )
+        assert spaces == [0, 1, 1, 0, 1, 1]
+        # What somebody waits for is in his quota, whoever posts it; one's own needs no more room.
+        reader = KeyId(b"w" * 20)
+        await office.open_account(reader)
+        assert await office.post(message(reader, data=blocks[1])) == Accepted()
+        assert await office.post_data(blocks[1], poor, later) == Accepted()
+        latest = later + timedelta(seconds=9)
+        assert await office.post_data(blocks[0], poor, latest) == Accepted()
+
+    in_post_office(tmp_path, scenario, limits)
+
+
+@pytest.mark.parametrize("days", [0, 1], ids=["the-same", "dated-later"])
+@pytest.mark.parametrize("harm", [Path.unlink, partial(os.truncate, length=9), flip_a_byte])
+def test_data_that_comes_again_is_there_again(
+    tmp_path: Path, harm: Callable[[Path], None], days: int
+) -> None:
+    """ACCEPTED is said of bytes that are on the disk: a lost or damaged file is made good."""
+    data, date = bytes(range(256)) * 1000, now() - timedelta(days=2)
+    key = data_key(data)
+
+    async def scenario(office: PostOffice) -> None:
+        assert await office.post_data(data, date=date) == Accepted()
+        path = data_path(tmp_path, key)
+        harm(path)
+        assert await office.post_data(data, date=date + timedelta(days=days)) == Accepted()
+        assert path.read_bytes() == data
+        assert not list((tmp_path / "incoming").iterdir())
+
+    in_post_office(tmp_path, scenario)
 
 
 def test_what_is_too_old_is_not_served_though_it_was_not_swept_yet(

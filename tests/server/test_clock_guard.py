@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 from tests.server.inside import TurnedClock, banner_of, connect, make_server, serving
+from tests.server.mailing import RECIPIENT, SENDER, is_accepted, until
+from tests.server.post_office import ANYBODY, key_of, lines_of
+from tests.server.users import message
 
 from sealmail_net.errors import NetworkError, Unavailable
 from sealmail_protocol import commands
-from sealmail_protocol.replies import Listing
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.keys import KeyId
+from sealmail_protocol.replies import Accepted, Listing, Pending
 from sealmail_server.clock_guard import ClockGuard, ClockState, judge_clock
-from sealmail_store import BlockStore
+from sealmail_server.limits import Limits
+from sealmail_server.partner_feed import PartnerFeed
+from sealmail_server.service import Server
+from sealmail_store import BlockStore, QueueKind, QueueRow, StoredEntry
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, 0, 5, 0, tzinfo=UTC)
@@ -134,6 +142,104 @@ def test_a_server_that_starts_with_a_wrong_clock_is_busy(tmp_path: Path, wrong: 
             assert (await banner_of(server)).ready
 
     asyncio.run(run())
+
+
+async def rows_of(server: Server) -> list[tuple[str, bool]]:
+    """Return the state of each row of the outgoing queue, and whether its block is held."""
+    return await server.services.store.read(
+        lambda view: [
+            (row.state, row.entry is not None and view.numbered(row.entry) is not None)
+            for row in view.queue.all(QueueKind.PROXY, limit=9)
+        ]
+    )
+
+
+async def a_sweep(server: Server) -> None:
+    """Have the queue looked at now, not after a second, and wait until that is over."""
+    server.office.postman.hasten((1,))
+    await asyncio.sleep(0.2)
+
+
+def test_what_was_taken_outlives_a_wrong_clock(tmp_path: Path) -> None:
+    """Mail to be delivered, and mail that waits for an account, is judged by no wrong clock.
+
+    Nor is it given up, or refused, by one that has jumped and is not trusted yet.
+    """
+    clock = TurnedClock(NOW)
+    make_server(tmp_path, clock)
+    mail = message(RECIPIENT, date=NOW)
+    lines = (b"Post-To: server=127.0.0.1:1", *lines_of(mail))
+    jumps = (EPOCH, LAST_DAY, NOW + timedelta(days=50))
+
+    async def run() -> None:
+        async with serving(tmp_path, clock, allow_private_targets=True) as server:
+            assert (
+                await server.services.intake.take_text(key_of(mail), lines_of(mail), ANYBODY)
+                == Pending()
+            )
+            order = commands.StoreProxy(key_of(mail), NOW + timedelta(days=2))
+            taken = await server.office.acceptance.take_text(order, lines, SENDER.hex)
+            assert taken == Accepted()
+        for clock.moment in jumps:
+            async with serving(tmp_path, clock, allow_private_targets=True) as server:
+                # The operator's socket is open whatever the clock says.
+                await server.services.desk.add(RECIPIENT.hex, "K" * 40)
+                await a_sweep(server)
+                assert await rows_of(server) == [("waiting", True)]
+                read = server.services.store.read
+                assert await read(lambda view: view.is_waiting(block_digest(mail)))
+        clock.moment = NOW + timedelta(minutes=1)
+        async with serving(tmp_path, clock, allow_private_targets=True) as server:
+            await server.operator.fulfil({"do": "clock confirm"})
+            async with asyncio.timeout(10):
+                await until(lambda: is_accepted(server, mail))
+            assert await rows_of(server) == [("waiting", True)]
+
+    asyncio.run(run())
+
+
+def test_the_partner_is_told_of_what_looks_too_old_by_a_doubtful_clock(tmp_path: Path) -> None:
+    """It has a clock of its own to judge by; a trusted one spares it what nobody would take."""
+    clock = TurnedClock(NOW)
+    entry = StoredEntry(
+        type="message-announcement",
+        key=key_of(message(KeyId(bytes(20)))),
+        identity=b"i" * 32,
+        date=NOW,
+        header=b"header",
+        digest=b"d" * 32,
+        stamp_bits=8,
+    )
+
+    async def run() -> None:
+        async with BlockStore.open(tmp_path / "store", create=True) as store:
+            number = await store.write(lambda view: view.put_entry(entry))
+            row = QueueRow(QueueKind.REPLICATE, entry.digest, NOW, entry.type, entry.key, number)
+            await store.write(lambda view: view.queue.put(row))
+            for turn in (LAST_DAY, NOW + timedelta(days=50), NOW + timedelta(days=40)):
+                guard = await guard_of(store, clock)
+                clock.moment = turn
+                trusted = turn == NOW + timedelta(days=40)
+                if trusted:
+                    await guard.confirm()
+                    clock.turn(days=1, seconds=1)
+                    await guard.confirm()
+                feed = PartnerFeed(
+                    store, clock, Limits(), lambda wait: wait, lambda *_: None, guard
+                )
+                reading = asyncio.create_task(feed.run())
+                if trusted:
+                    await until(lambda: store.read(lambda view: view.queue.row(1) is None))
+                else:
+                    await feed.wait()
+                    item = feed.take()
+                    assert item is not None
+                    assert item.entry is not None
+                reading.cancel()
+                await asyncio.wait((reading,))
+                clock.moment = NOW
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_a_self_test_always_writes(tmp_path: Path) -> None:

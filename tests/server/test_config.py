@@ -45,6 +45,8 @@ def test_the_first_file_shows_every_default_as_a_comment(tmp_path: Path) -> None
         ("names = []", "names: must name at least one host"),
         ('names = ["no host"]', "names: 'no host' is not a host name"),
         ('certificate = ""', "certificate: must be the path of a file"),
+        ('dht_network = ""', "dht_network: must be a name of 1 to 100 visible characters"),
+        ('partner = "b.example:8081"', "partner_auth_key and partner_pin belong together"),
         ("max_age_days_data = 11", "max_age_days_data: must be from 1 to 10"),
         ("this is not toml", "config.toml: "),
     ],

@@ -21,17 +21,42 @@ from tests.server.users import User, data_lines, message, now
 from sealmail_net.errors import NetworkError
 from sealmail_protocol import commands
 from sealmail_protocol.block_codec import parse_data_header
-from sealmail_protocol.canonical import block_digest
-from sealmail_protocol.commands import AskVerdict, Login
+from sealmail_protocol.canonical import BodyDigest, block_digest
+from sealmail_protocol.commands import (
+    AskVerdict,
+    Command,
+    DnsTxt,
+    GetDhtValue,
+    GetEntangled,
+    GetServer,
+    ListDhtValues,
+    Login,
+    SelfTest,
+    StoreDhtValue,
+    StoreEntangled,
+)
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
+from sealmail_protocol.policy import RATE_LIMITED
 from sealmail_protocol.replies import Accepted, Pending, Word
+from sealmail_server.bundle_memory import MAX_IN_BUNDLE
 from sealmail_server.doorkeeper import room_for
 from sealmail_server.service import Server
 from sealmail_server.session import MAX_DELAY
 from sealmail_server.sources import Allowance
 
-DIGEST = b"d" * 32
+DIGEST, KEY = b"d" * 32, BlockKey(b"k" * 20)
+# One of each that strangers may repeat only so often.
+LIMITED: tuple[Command, ...] = (
+    SelfTest(),
+    DnsTxt("cmsvr.a.example"),
+    AskVerdict(DIGEST),
+    GetEntangled(KEY),
+    StoreEntangled(KEY),
+    GetDhtValue(KEY, DIGEST),
+    ListDhtValues(KEY),
+    StoreDhtValue(KEY),
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +85,20 @@ def use_up(allowance: Allowance, source: str) -> None:
     """Let a source run into such debt that it will be sent away."""
     while allowance.wait(source, time.monotonic()) <= 2 * MAX_DELAY:
         allowance.charge(source, time.monotonic())
+
+
+def answers_to(command: Command, server: Server) -> list[str]:
+    """Return what a stranger hears who says something harmless, and then ``command``."""
+    player = Player(address_of(server))
+    try:
+        player.enter("anonymous", {})
+        answers = []
+        for said in ("PING not limited", GetServer(KEY), command):
+            player.say(str(said))
+            answers.append(player.hear())
+    finally:
+        player.close()
+    return answers
 
 
 async def connected_from(host: str, server: Server) -> str:
@@ -91,20 +130,46 @@ def test_connections_are_bounded_for_each_source_and_in_all(directory: Path) -> 
 
 
 def test_a_stranger_who_asks_too_much_is_sent_away_and_a_user_is_not(directory: Path) -> None:
-    """The limit is the source's; other sources and known users are not touched by it."""
+    """The limit is the source's; other sources, known users and mail are not touched by it."""
 
     async def run() -> None:
-        async with serving(directory, present()) as server:
+        async with serving(directory, present(), dht=True, dht_network="a door") as server:
             made = await server.operator.fulfil({"do": "account add", "userid": "BUSYUSER"})
             use_up(server.services.requests, "127.0.0.1")
             async with await connect(server) as user:
                 assert await user.login("BUSYUSER", made["auth_key"])
                 assert await user.verdict(DIGEST) is None
-            async with await connect(server) as stranger:
-                assert await stranger.ping("not limited") == "not limited"
-                with pytest.raises(NetworkError):
-                    await stranger.call(AskVerdict(DIGEST))
+            for each in LIMITED:
+                assert await asyncio.to_thread(answers_to, each, server) == [
+                    "PONG not limited",
+                    "NOT FOUND",
+                    "(closed)",
+                ], each
             assert server.services.requests.wait("127.0.0.2", time.monotonic()) == 0
+
+    asyncio.run(run())
+
+
+def test_every_limited_command_is_tried_at_the_door() -> None:
+    """None is left out of the list above."""
+    assert {type(command) for command in LIMITED} == RATE_LIMITED
+
+
+def test_the_verdict_of_a_bundle_counts_by_its_entries(directory: Path) -> None:
+    """A lookup for each of 4096 entries is worth more than one command."""
+    texts = [line for number in range(MAX_IN_BUNDLE) for line in ("NextMessage", f"No: {number}")]
+    texts[0] = "Type: message-announcement"
+    digest = BodyDigest.of(text.encode() for text in texts)
+
+    async def run() -> None:
+        async with (
+            serving(directory, present(), stranger_requests_per_second=1) as server,
+            await connect(server) as stranger,
+        ):
+            assert await stranger.store(KEY, texts) is Word.DONE
+            assert await stranger.verdict(DIGEST) is None
+            with pytest.raises(NetworkError):
+                await stranger.call(AskVerdict(digest))
 
     asyncio.run(run())
 

@@ -129,8 +129,17 @@ def test_a_block_is_on_the_disk_before_it_is_answered(tmp_path: Path, size: int)
     synced = [call.path for call in between if call.name in SYNCS and call.result == 0]
     assert written_then_synced(between, LOG)
     if size > 64 * 1024:
-        assert any("/store/incoming/" in path for path in synced)
-        assert any(path.endswith(f"/data/{key.hex[:2]}/{key.hex[2:4]}") for path in synced)
+        place = f"/data/{key.hex[:2]}/{key.hex[2:4]}"
+        steps = [
+            (each.name, each.path)
+            for each in between
+            if each.result == 0 and each.name in (*SYNCS, "rename")
+        ]
+        # The bytes, then their name, then the directory that holds the name, then the row.
+        [named] = [at for at, (name, _) in enumerate(steps) if name == "rename"]
+        assert f"{place}/{key.hex}" in steps[named][1]
+        assert any("/store/incoming/" in path for _, path in steps[:named])
+        assert any(path.endswith(place) for _, path in steps[named:])
         assert "/store/incoming/" in synced[0]
         assert synced[-1].endswith(LOG)
     else:

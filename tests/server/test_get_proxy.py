@@ -1,6 +1,7 @@
 """GET PROXY: the home server fetches keys and claims, and nothing else, for its users."""
 
 import asyncio
+import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -15,15 +16,23 @@ from tests.server.inside import TurnedClock, address_of, connect
 from tests.server.mailing import log_in, make_servers, open_account, running
 from tests.server.users import User, now
 
+from sealmail_net.dialing import DialSettings
 from sealmail_net.errors import Unavailable
+from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
+from sealmail_net.socks import Proxies
 from sealmail_net.tls import server_context
-from sealmail_protocol.addresses import ServerAddress, Transport
+from sealmail_net.ways import ProxyPolicy
+from sealmail_protocol.addresses import Network, ServerAddress, Transport
 from sealmail_protocol.commands import GetProxy
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey, address_key
 from sealmail_protocol.replies import Word
 from sealmail_server.onion_key import OnionKey
+from sealmail_server.outgoing.connecting import OutgoingDialer
+from sealmail_server.outgoing.fetching import Fetcher
+from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.targets import TargetRules
 from sealmail_server.service import Server
 
 ONION = ServerAddress(OnionKey(b"1" * 32).host, 8081)
@@ -101,6 +110,27 @@ def test_the_preferred_network_is_asked_first(homes: list[Path]) -> None:
                     key = BlockKey(bytes((number,)) * 20)
                     assert await fetch(remote, key, target, str(ONION)) is None
         assert [one.host for one in proxy.asked] == [ONION.host] * 6
+
+    asyncio.run(scenario())
+
+
+def test_a_dead_onion_leaves_time_for_the_server_beside_it(homes: list[Path]) -> None:
+    """And is asked last from then on, until it shows signs of life."""
+    chance = random.SystemRandom()
+
+    async def scenario() -> None:
+        proxy = SocksServer(pits=(ONION.host,))
+        async with running(homes[1]) as (target,), proxy.serving() as at:
+            policy = ProxyPolicy(at, preferred=Network.TOR)
+            settings = DialSettings(allow_private_targets=True, proxies=Proxies(policy))
+            dialer = OutgoingDialer(settings, MemoryPins(), set, now)
+            rules, routes = TargetRules(set, allow_private=True, policy=policy), Routes(chance)
+            fetcher = Fetcher(rules, dialer, routes, now, deadline=0.6)
+            group = Transport((address_of(target), ONION))
+            for number in range(3):
+                assert await fetcher.fetch(BlockKey(bytes((number,)) * 20), group, "ann") is None
+            assert routes.down() == (ONION,)
+        assert [one.host for one in proxy.asked] == [ONION.host]
 
     asyncio.run(scenario())
 

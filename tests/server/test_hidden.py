@@ -4,7 +4,9 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import os
 import stat
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -39,11 +41,12 @@ from sealmail_server.config import (
     ONION_KEY_NAME,
     Config,
 )
+from sealmail_server.hidden import hidden_faces
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
 from sealmail_server.onion_service import OnionService
 from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig, Listen
-from sealmail_server.tls_identity import pin_of
+from sealmail_server.tls_identity import make_tls_identity, names_in, pin_of, read_certificate
 from sealmail_server.tor_control import ControlFailed, ControlPort, TorControl
 
 HOST = "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"
@@ -55,6 +58,7 @@ BOTH = {
     "hidden_names": [HOST, I2P_HOST],
 }
 SEED = bytes(range(32))
+DATE = datetime(2026, 5, 1, tzinfo=UTC)
 
 
 def test_an_onion_key_has_the_name_and_form_that_tor_gives_it() -> None:
@@ -91,8 +95,12 @@ class FakeTor:
     told: list[str] = field(default_factory=list)
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        """Serve on a free port."""
+    async def serving(self, socket: Path | None = None) -> AsyncIterator[str]:
+        """Serve on a free port, or by a Unix socket."""
+        if socket is not None:
+            async with await asyncio.start_unix_server(self._serve, socket):
+                yield str(socket)
+            return
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         async with server:
             yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -123,13 +131,13 @@ class FakeTor:
         return "250 OK\n"
 
 
-def publish(fake: FakeTor, password: str = "") -> None:
+def publish(fake: FakeTor, password: str = "", socket: Path | None = None) -> None:
     """Publish a service by a control port."""
 
     async def scene() -> None:
         key = OnionKey(SEED)
         async with (
-            fake.serving() as place,
+            fake.serving(socket) as place,
             await TorControl.connect(ControlPort(place, password)) as tor,
         ):
             await tor.publish(key.for_tor, key.host, 8081, "127.0.0.1:8082")
@@ -137,9 +145,20 @@ def publish(fake: FakeTor, password: str = "") -> None:
     asyncio.run(scene())
 
 
+def make_cookie(path: Path, mode: int = 0o640) -> None:
+    """Write what tor would."""
+    path.write_bytes(b"c" * 32)
+    path.chmod(mode)
+
+
+def told_nothing(fake: FakeTor) -> bool:
+    """Return whether a control port heard of no secret: neither key nor password."""
+    return all(line.split()[0] in {"PROTOCOLINFO", "AUTHCHALLENGE"} for line in fake.told)
+
+
 def test_a_safe_cookie_opens_the_control_port(tmp_path: Path) -> None:
     """Both sides prove to know it, and the service is added with our key and target."""
-    (tmp_path / "cookie").write_bytes(b"c" * 32)
+    make_cookie(tmp_path / "cookie")
     fake = FakeTor("COOKIE,SAFECOOKIE", tmp_path / "cookie")
     publish(fake)
     assert (b"c" * 32).hex() not in " ".join(fake.told)
@@ -148,11 +167,59 @@ def test_a_safe_cookie_opens_the_control_port(tmp_path: Path) -> None:
 
 def test_a_port_that_does_not_know_the_cookie_learns_nothing(tmp_path: Path) -> None:
     """Whoever only listens there is sent no proof."""
-    (tmp_path / "cookie").write_bytes(b"c" * 32)
+    make_cookie(tmp_path / "cookie")
     fake = FakeTor("SAFECOOKIE", tmp_path / "cookie", knows_cookie=False)
     with pytest.raises(ControlFailed, match="does not know tor's cookie"):
         publish(fake)
     assert not any(line.startswith("AUTHENTICATE") for line in fake.told)
+
+
+def test_a_tcp_port_that_asks_for_nothing_is_told_nothing() -> None:
+    """Any user of the machine may listen there; the key of the service is not for him."""
+    fake = FakeTor("NULL")
+    for password in ("", "p w"):
+        with pytest.raises(ControlFailed, match="CookieAuthentication 1"):
+            publish(fake, password)
+    assert told_nothing(fake)
+
+
+def test_a_socket_that_asks_for_nothing_is_believed(tmp_path: Path) -> None:
+    """The file system says who may listen there."""
+    fake = FakeTor("NULL")
+    publish(fake, socket=tmp_path / "control")
+    assert fake.told[-1].startswith("ADD_ONION")
+
+
+def test_the_cookie_comes_before_the_password(tmp_path: Path) -> None:
+    """Where the other side can prove itself it has to; the password is for where it cannot."""
+    cookie, methods = tmp_path / "cookie", "COOKIE,SAFECOOKIE,HASHEDPASSWORD"
+    make_cookie(cookie)
+    fake = FakeTor(methods, cookie)
+    publish(fake, "p w")
+    assert "p w" not in " ".join(fake.told)
+    fake = FakeTor(methods, cookie, knows_cookie=False)
+    with pytest.raises(ControlFailed, match="does not know tor's cookie"):
+        publish(fake, "p w")
+    assert told_nothing(fake)
+    publish(FakeTor(methods, tmp_path / "absent", password="p w"), "p w")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "for all to read"])
+def test_a_cookie_file_that_is_not_tors_is_refused(tmp_path: Path, kind: str) -> None:
+    """The port names it, whoever that is: nothing waits for ever, and nothing is told."""
+    path = tmp_path / "cookie"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        make_cookie(path, 0o644)
+    fake = FakeTor("SAFECOOKIE", path)
+    begin = time.monotonic()
+    with pytest.raises(ControlFailed, match="cannot be read"):
+        publish(fake)
+    assert time.monotonic() - begin < 5
+    assert told_nothing(fake)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +301,8 @@ def test_what_is_missing_is_told(tmp_path: Path, methods: str, reason: str) -> N
         ({"use_exit_node": True}, "exit nodes"),
         ({"preferred_connection": "fast"}, "direct, tor or i2p"),
         ({**HIDDEN, "tor_control": "localhost:9051"}, "IP address"),
+        ({**HIDDEN, "tor_control": "192.0.2.1:9051"}, "loopback"),
+        ({**HIDDEN, "tor_control": "[2001:db8::1]:9051"}, "loopback"),
     ],
 )
 def test_settings_that_would_leak_are_refused(values: dict[str, Any], reason: str) -> None:
@@ -402,6 +471,39 @@ def test_the_faces_towards_tor_and_i2p_share_nothing(directory: Path, tmp_path: 
     asyncio.run(scene())
     for name in (HIDDEN_KEY_NAME, I2P_KEY_NAME):
         assert (tmp_path / "copy" / name).read_bytes() == (directory / name).read_bytes()
+
+
+def test_a_new_onion_name_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
+    """Neither its name nor its key; a name beside the old one keeps the key, which is pinned."""
+    make_tls_identity(tmp_path / "tls/hidden.crt", tmp_path / HIDDEN_KEY_NAME, [HOST], DATE)
+
+    def shown(*hosts: str) -> tuple[bytes, set[str]]:
+        config = Config.of({**HIDDEN, "hidden_names": list(hosts)})
+        (face,) = hidden_faces(tmp_path, config, DATE)
+        assert pin_of(tmp_path / "tls/hidden.crt") == face.pin
+        return face.pin, names_in(read_certificate(tmp_path / "tls/hidden.crt"))
+
+    old, _ = shown(HOST)
+    other = OnionKey(SEED).host
+    assert shown(HOST, other) == (old, {HOST, other})
+    assert shown(HOST) == (old, {HOST})
+    new, names = shown(other)
+    assert new != old
+    assert names == {other}
+    assert pin_of(tmp_path / "tls/hidden.crt.old") == old
+    assert stat.S_IMODE((tmp_path / f"{HIDDEN_KEY_NAME}.old").stat().st_mode) == 0o600
+
+
+def test_a_new_onion_key_has_another_tls_key(tmp_path: Path) -> None:
+    """The file was replaced: at the next start the new name stands alone."""
+    config = Config.of({"hidden_listen": "127.0.0.1:0", "tor_control": "/nowhere/control"})
+    pins = set()
+    for seed in (SEED, bytes(32)):
+        (tmp_path / "tor").mkdir(exist_ok=True)
+        (tmp_path / ONION_KEY_NAME).write_bytes(seed)
+        (face,) = hidden_faces(tmp_path, config, DATE)
+        pins.add(face.pin)
+    assert len(pins) == 2
 
 
 def names_of(remote: RemoteServer) -> list[str]:

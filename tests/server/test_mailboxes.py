@@ -30,7 +30,7 @@ from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Pending
 from sealmail_protocol.stamps import message_challenge, stamp_bits
-from sealmail_server import intake, reading
+from sealmail_server import reading, refusals
 from sealmail_server.bundle_memory import MAX_IN_BUNDLE, BundleMemory
 from sealmail_server.limits import Limits
 from sealmail_server.reading import find_block, join_entries
@@ -376,16 +376,27 @@ def test_more_nonces_do_not_make_more_stamps(tmp_path: Path) -> None:
     in_post_office(tmp_path, scenario)
 
 
+def marked() -> MessageAnnouncement:
+    """Return an announcement for Ann with a line that its stamp does not cover."""
+    return varied(1, price=Difficulty(12, 2), extra=("ServerNotify: False",))
+
+
 def test_nobody_overwrites_redates_or_strips_anothers_mail(tmp_path: Path) -> None:
     """Each attempt leaves the sender's entry as it was."""
 
     async def scenario(office: PostOffice) -> None:
         ann = await office.open_account(ANN)
-        mail = varied(1, price=Difficulty(12, 2), extra=("ServerNotify: False",))
+        # Of two that differ by what no stamp covers the lower digest stays, whoever came first.
+        pairs = ((each, changed(each, "ServerNotify:", "")) for each in iter(marked, None))
+        mail, stripped = next(
+            (mail, bare) for mail, bare in pairs if block_digest(mail) < block_digest(bare)
+        )
         assert await office.post(mail) == Accepted()
-        stripped = changed(mail, "ServerNotify:", "")
         assert await office.post(stripped) == Accepted()
-        same_stamp = f"ProofOfWork: {mail.stamp}"
+        with_token = varied(2, secret=SECRET, date=mail.date + timedelta(seconds=30))
+        assert await office.post(with_token) == Accepted()
+        bare = changed(with_token, "BypassToken:", "")
+        assert code_of(await office.post(bare)) is Refusal.STAMP
         # A stamp may be worth more than was searched for.
         others = (varied(1, date=mail.date) for _ in itertools.count())
         weaker = next(each for each in others if stamp_bits(each) < stamp_bits(mail))
@@ -393,11 +404,8 @@ def test_nobody_overwrites_redates_or_strips_anothers_mail(tmp_path: Path) -> No
         redated = changed(varied(1, date=mail.date + timedelta(seconds=60)), "None", "")
         assert await office.post(redated) == Accepted()
         entries = await office.read(key_of(mail), ann)
-        kept = {block_digest(mail), block_digest(stripped)}
-        assert len(entries) == 2
-        assert entries[0].digest in kept
-        assert same_stamp.encode() in entries[0].header
-        assert entries[1].digest == block_digest(redated)
+        expected = [block_digest(each) for each in (mail, with_token, redated)]
+        assert [entry.digest for entry in entries] == expected
 
     in_post_office(tmp_path, scenario)
 
@@ -488,7 +496,7 @@ def test_verdicts_are_forgotten_after_their_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of what was taken after 14 days; of refusals the latest are known."""
-    monkeypatch.setattr(intake, "MAX_REFUSALS", 2)
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 2)
 
     async def scenario(office: PostOffice) -> None:
         await office.open_account(ANN)
@@ -504,6 +512,26 @@ def test_verdicts_are_forgotten_after_their_time(
         office.pass_time(days=5, seconds=1)
         assert await office.intake.verdict(block_digest(mail)) is None
         assert await office.intake.verdict(block_digest(late)) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_who_is_refused_often_pushes_out_nobody_elses_refusals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He loses the older half of his own; who posts what another has posted takes nothing over."""
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 4)
+    flooder = dataclasses.replace(ANYBODY, source="198.51.100.7")
+
+    async def scenario(office: PostOffice) -> None:
+        await office.open_account(ANN)
+        mine, *flood = [varied(number, mailbox="9") for number in range(9)]
+        await office.post(mine)
+        for each in (mine, *flood):
+            await office.post(each, visitor=flooder)
+        known = [await office.intake.verdict(block_digest(each)) for each in (mine, *flood)]
+        assert code_of(known[0]) is Refusal.RECIPIENT
+        assert [verdict is not None for verdict in known[1:]] == [False] * 6 + [True] * 2
 
     in_post_office(tmp_path, scenario)
 

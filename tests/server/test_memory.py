@@ -1,6 +1,8 @@
 """Memory: what peers send and fetch slowly is bounded, and ordinary mail is never in its way."""
 
 import asyncio
+import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -24,6 +26,7 @@ from sealmail_protocol.replies import Accepted, Word
 from sealmail_server.intake import MAX_ENTRIES
 from sealmail_server.memory import MemoryBudget
 from sealmail_server.service import Server
+from sealmail_store import StoredEntry
 
 KEY = BlockKey(bytes(20))
 STEP = FREE_BODY
@@ -75,6 +78,10 @@ class Talker:
     async def hear(self) -> bytes:
         """Return the next line."""
         return (await self._reader.readline()).strip()
+
+    async def hear_some(self) -> bytes:
+        """Return the first bytes of an answer whose lines are long."""
+        return await self._reader.readexactly(6)
 
     async def leave(self) -> None:
         """Hang up, whatever is unfinished."""
@@ -174,6 +181,56 @@ def test_a_large_answer_is_whole_and_counts_as_memory(directory: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_large_mailbox_is_not_read_before_there_is_room(tmp_path: Path) -> None:
+    """Many who ask for it at once, and take it slowly, cost no more memory than there is."""
+    make_server(tmp_path, present())
+    reader, size, crowd = KeyId(bytes(range(20))), 2 * 1024**2, 16
+    place, mail = mailbox_key("0", reader), message(reader)
+    entries = [
+        StoredEntry(
+            type=mail.type,
+            key=place,
+            identity=bytes([number]) * 32,
+            date=mail.date,
+            header=b"Field: %s\r\n" % (bytes([65 + number]) * (size // 8)),
+            digest=bytes([number]) * 32,
+            stamp_bits=8,
+            holder=reader.raw,
+        )
+        for number in range(8)
+    ]
+    room = {"memory_bytes": 4 * size, "memory_bytes_by_source": 5 * size // 2}
+
+    async def heard() -> list[bytes]:
+        async with serving(tmp_path, present(), require_tls=False, **room) as server:
+            store = server.services.store
+            await store.write(lambda view: [view.put_entry(each) for each in entries])
+            await server.services.desk.add(reader.hex, reader.hex)
+            talkers = [await Talker.greet(server) for _ in range(crowd)]
+            for talker in talkers:
+                await talker.say(f"LOGIN {reader.hex} {reader.hex}\r\n".encode())
+                assert await talker.hear() == b"DONE"
+            tracemalloc.reset_peak()
+            for talker in talkers:
+                await talker.say(f"GET SERVER {place}\r\n".encode())
+            answers = [await talker.hear_some() for talker in talkers]
+            for talker in talkers:
+                await talker.leave()
+            await until_held(server, 0)
+            return answers
+
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        answers = asyncio.run(heard())
+        used = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert {answer[:6] for answer in answers} <= {b"Field:", b"FAILED"}
+    assert b"Field:" in {answer[:6] for answer in answers}
+    assert used < 6 * size
+
+
 def test_a_body_of_separators_is_refused_whole(tmp_path: Path) -> None:
     """A million entries without lines cost no million decisions."""
 
@@ -184,3 +241,23 @@ def test_a_body_of_separators_is_refused_whole(tmp_path: Path) -> None:
         assert str(MAX_ENTRIES) in str(verdict)
 
     in_post_office(tmp_path / "store", scenario)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(tuple(b"Field: %d" % number for number in range(300_000)), id="one-entry"),
+        pytest.param((b"a", b"b", b"NextMessage") * 1000 + (b"c",) * 300_000, id="bundle"),
+    ],
+)
+def test_a_body_of_many_lines_leaves_the_loop_to_others(
+    tmp_path: Path, lines: tuple[bytes, ...]
+) -> None:
+    """Cutting, hashing and weighing it costs this thread, in which the loop runs, no time."""
+
+    async def scenario(office: PostOffice) -> float:
+        began = time.thread_time()
+        assert code_of(await office.intake.take_text(KEY, lines, ANYBODY)) is Refusal.FORM
+        return time.thread_time() - began
+
+    assert in_post_office(tmp_path / "store", scenario) < 0.05

@@ -276,7 +276,7 @@ def test_a_second_server_in_the_same_directory_does_not_start(server: RunningSer
     """It leaves the lock, the store and the socket to the first."""
     code, told = refused("run", "--data", str(server.directory))
     assert code == Exit.STORE_UNAVAILABLE
-    assert "in use by another process" in told
+    assert "is in use: stop the other sealmaild first" in told
     assert asked(server.directory, "status")["running"]
 
 
@@ -334,7 +334,8 @@ def test_a_backup_taken_under_load_is_restored_into_an_empty_directory(
     before = list(load.done)
     assert "copied to" in call(directory, "backup", str(tmp_path / "backup"))[0]
     load.end()
-    assert len(load.done) >= len(before)
+    # It was taken while others stored.
+    assert len(load.done) > len(before)
     new = tmp_path / "restored"
     call(new, "restore", str(tmp_path / "backup"))
     assert pin_of(new / "tls" / "server.crt") == pin_of(directory / "tls" / "server.crt")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.net.socks_server import SocksServer
-from tests.server.inside import TurnedClock, address_of, connect
+from tests.server.inside import TurnedClock, address_of, connect, live_on
 from tests.server.mailing import (
     RECIPIENT,
     SENDER,
@@ -592,9 +592,9 @@ def test_what_waits_too_long_is_given_up_and_forgotten(homes: list[Path]) -> Non
                 return not await queue_of(remote)
 
             await until(is_tried)
-            clock.turn(days=10)
+            await live_on(home, clock, days=10)
             assert states(await settled(remote)) == [("data", 1, "given-up", "unreachable")]
-            clock.turn(days=15)
+            await live_on(home, clock, days=15)
             await until(is_forgotten)
             await remote.quit()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.inside import TurnedClock, address_of, connect, make_server, serving
+from tests.server.inside import TurnedClock, address_of, connect, live_on, make_server, serving
 from tests.server.mailing import (
     SENDER,
     holds,
@@ -197,7 +197,7 @@ def test_what_is_too_old_is_dropped_from_the_queue_and_a_revocation_never(
                 await store_text(remote, key, revoked)
             await until(lambda: aside(server, 2))
             partner.refuses.clear()
-            clock.turn(days=40)
+            await live_on(server, clock, days=40)
             async with await connect(server) as remote:
                 key_of_new, lines = data_lines(b"new", clock.moment)
                 await remote.store_data(key_of_new, parse_data_header(lines), [b"new"])

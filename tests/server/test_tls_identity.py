@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PrivateFormat,
 )
+from tests.dialogues.server.playing import ORIGINALS_CIPHER, old_context
 from tests.server.inside import TurnedClock, connect, make_server, serving
 
 from sealmail_net.tls import client_context
@@ -29,7 +30,6 @@ from sealmail_server.tls_identity import (
 )
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
-ORIGINALS_CIPHER = "ECDHE-RSA-AES256-GCM-SHA384"
 
 
 @pytest.fixture(scope="module")
@@ -77,16 +77,6 @@ def talk(port: int, context: ssl.SSLContext, *, direct: bool) -> tuple[str, str,
             cipher = secured.cipher()
             assert cipher is not None
             return cipher[0], secured.version() or "", answer
-
-
-def old_context() -> ssl.SSLContext:
-    """Return the context of a client that can do what an original can, and no more."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(ORIGINALS_CIPHER)
-    return context
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["starttls", "direct"])

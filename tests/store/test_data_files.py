@@ -82,15 +82,15 @@ def test_the_same_block_stored_many_times_at_once_is_there_once(tmp_path: Path) 
     in_store(tmp_path, scenario)
 
 
-def test_a_newer_date_changes_the_row_and_not_the_file(tmp_path: Path) -> None:
-    """Storing a block again, or only its header, keeps the bytes where they are."""
+def test_a_newer_header_changes_the_row_and_not_the_file(tmp_path: Path) -> None:
+    """Without bytes that came, those that are here stay; with them one file stays, the new one."""
     raw = content(1)
 
     async def scenario(store: BlockStore) -> None:
         await store_data(store, raw)
+        newer = await store_data(store, raw, days=1)
         (file,) = files_under(tmp_path)
         inode = file.stat().st_ino
-        newer = await store_data(store, raw, days=1)
 
         def touch(view: WriteView) -> StoredEntry:
             entry = view.entry("data", newer.key)

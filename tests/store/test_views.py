@@ -153,6 +153,19 @@ def test_counts_are_by_type_with_text_and_data(tmp_path: Path) -> None:
     in_store(tmp_path, scenario)
 
 
+def test_a_survey_shares_no_trip(tmp_path: Path) -> None:
+    """What reads the whole index sees the committed state, and nobody's reading waits for it."""
+
+    async def scenario(store: BlockStore) -> None:
+        await put(store, announcement(1))
+        trips = store.reads
+        counts = await store.survey(lambda view: view.counts())
+        assert store.reads == trips
+        assert counts == await store.read(lambda view: view.counts())
+
+    in_store(tmp_path, scenario)
+
+
 def test_verdicts_are_remembered_until_their_time(tmp_path: Path) -> None:
     """A later verdict about a block replaces the earlier; old ones are forgotten on demand."""
     digest, other = b"\1" * 32, b"\2" * 32

@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 import click
 
 from sealmail_client.addressing import Addressing
-from sealmail_client.cli.outbox import ask_home, message_row, require_sent, tell_messages
+from sealmail_client.cli.outbox import (
+    ask_home,
+    message_row,
+    require_sent,
+    require_ways,
+    tell_messages,
+)
 from sealmail_client.cli.program import show, tell_doubts
 from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.cli.values import KEY_ID, PRICE, SERVER, WHO
@@ -230,6 +236,7 @@ def dispatch(
     copies = desk.outbox.copies(number)
     show(message_row(copies), as_json, lambda: tell_messages(copies))
     require_sent(copies)
+    require_ways(copies)
 
 
 async def _find(desk: Desk, readers: Sequence[Reader]) -> tuple[Addressee, ...]:

@@ -272,7 +272,9 @@ def set_terms(
             settings = replace(settings, dht=dht)
         settings = _with_habits(settings, habits)
         if settings == desk.settings:
-            raise click.UsageError("nothing to change: --price, --mailboxes, --server, ...")
+            raise click.UsageError(
+                "nothing would change: no option was given, or all is set so already"
+            )
         private = settings == _with_habits(desk.settings, habits)
         desk.change(settings)
         if not private:
@@ -292,7 +294,10 @@ def _with_habits(settings: Settings, habits: dict[str, Any]) -> Settings:
 def _group(held: Transport, servers: tuple[ServerAddress, ...]) -> Transport:
     """Return the home group that is to be: it keeps a server, so that no mail is left behind."""
     if not set(servers) & set(held.servers):
-        raise click.BadParameter(f"one of them must be of {held}", param_hint="--server")
+        raise click.BadParameter(
+            f"keep at least one of the present servers ({held}), or mail is left behind",
+            param_hint="--server",
+        )
     try:
         return Transport.parse(str(Transport(tuple(dict.fromkeys(servers)))))
     except ValueError as error:

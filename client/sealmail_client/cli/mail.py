@@ -144,6 +144,8 @@ def mail_row(mail: FiledMail) -> dict[str, object]:
         "date": format_date(envelope.date),
         "signature": str(envelope.signature),
         "remark": envelope.remark,
+        "signer": envelope.signer.hex if envelope.signer else None,
+        "signed_at": format_date(envelope.signed_at) if envelope.signed_at else None,
         "checked": format_date(envelope.checked),
         "unread": mail.unread,
         "original": envelope.original,

@@ -15,7 +15,7 @@ from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.following import follow_queue, something_queued
 from sealmail_client.headers import Place
 from sealmail_client.ledger import ledger_rows
-from sealmail_client.outbox import UNSENT, OutgoingMessage, OutgoingRecipient
+from sealmail_client.outbox import UNSENT, OutgoingMessage, OutgoingRecipient, Stage
 from sealmail_client.profile import ProfileInUse
 from sealmail_client.safe_files import create_private
 from sealmail_client.sending import Sender
@@ -55,7 +55,7 @@ def outbox(context: click.Context, retry: bool, export_file: Path | None, as_jso
     """Show the messages that were written here and what became of them."""
     if context.invoked_subcommand is not None:
         if retry or export_file is not None or as_json:
-            raise click.UsageError(f"options stand behind {context.invoked_subcommand}")
+            raise click.UsageError(f"put options after {context.invoked_subcommand!r}")
         return
     if not retry:
         _catch_up(context)
@@ -112,6 +112,13 @@ def require_sent(messages: Sequence[OutgoingMessage]) -> None:
             f"not sent to everybody yet: message {', '.join(map(str, unsent))}; what waits stays "
             "in the outbox, and `sealmail outbox --retry` tries again"
         )
+
+
+def require_ways(copies: Sequence[OutgoingMessage]) -> None:
+    """Raise ``NotSent`` if a mail has just failed for somebody: nothing tries that again."""
+    failed = [one for copy in copies for one in copy.at(Stage.FAILED)]
+    if failed:
+        raise NotSent("; ".join(f"not sent to {one.address}: {one.reason}" for one in failed))
 
 
 @outbox.command()

@@ -76,7 +76,9 @@ def change_passphrase(context: click.Context, no_passphrase: bool) -> None:
             raise click.BadParameter(str(error)) from None
         lock = Locked.NOTHING if new is None else Locked.PASSPHRASE
         desk.change(replace(desk.settings, passphrase=lock))
-        click.echo("the key is not locked any more" if new is None else "changed")
+        click.echo(
+            "the key has no passphrase any more" if new is None else "the passphrase is changed"
+        )
 
 
 @click.command()

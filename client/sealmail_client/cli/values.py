@@ -53,7 +53,14 @@ def _key_id(text: str) -> KeyId:
 
 
 def _who(text: str) -> str | KeyId:
-    return normal_address(text) if "@" in text else _key_id(text)
+    if "@" in text:
+        return normal_address(text)
+    try:
+        return _key_id(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is neither an address (name@domain) nor a key id of 40 hex digits"
+        ) from None
 
 
 def _moment(text: str) -> Callable[[datetime], datetime]:

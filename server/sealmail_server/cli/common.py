@@ -15,7 +15,7 @@ from sealmail_server.account_desk import AccountDesk
 from sealmail_server.clock_guard import ClockGuard
 from sealmail_server.config import STORE_NAME, Config
 from sealmail_server.operator import Operator, OperatorError, Request
-from sealmail_server.operator_socket import ask_running_server
+from sealmail_server.operator_socket import NoServerRuns, ask_running_server
 from sealmail_server.partnership import Partnership
 from sealmail_server.service import utc_now
 from sealmail_server.setting_rules import BadConfig
@@ -96,7 +96,7 @@ def _ask(directory: Path, config: Config, request: Request) -> Any:
     while True:
         try:
             return ask_running_server(directory, request)
-        except ConnectionError:
+        except NoServerRuns:
             pass
         try:
             return asyncio.run(_on_the_store(directory, config, request))

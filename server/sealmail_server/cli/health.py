@@ -89,7 +89,7 @@ def doctor(data: Path, as_json: bool) -> None:
         *_partner_findings(found["partner"]),
         *_dht_findings(found["dht"]),
     ]
-    line = _dns_line(config, listen.port, found["hidden"])
+    line, why_not = _dns_line(config, listen.port, found["hidden"])
     well = all(finding.well for finding in findings)
     if as_json:
         rows = [{"part": each.part, "well": each.well, "text": each.text} for each in findings]
@@ -97,7 +97,7 @@ def doctor(data: Path, as_json: bool) -> None:
     else:
         for each in findings:
             click.echo(f"{'ok  ' if each.well else 'FAIL'}  {each.part:<12}  {each.text}")
-        click.echo(f"DNS record: {line or 'none: the server has no public port of its own'}")
+        click.echo(f"DNS record: {line or f'none: {why_not}'}")
     sys.exit(0 if well else Exit.UNWELL)
 
 
@@ -214,8 +214,9 @@ def _outside_findings(directory: Path, config: Config, hidden: Sequence[str]) ->
     return asyncio.run(examine_from_outside(config, pins))
 
 
-def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> str | None:
+def _dns_line(config: Config, port: int, hidden: Sequence[str]) -> tuple[str | None, str]:
+    """Return the line for the zone, or why there can be none."""
     try:
-        return dns_line(config, port, hidden)
-    except BadConfig:
-        return None
+        return dns_line(config, port, hidden), ""
+    except BadConfig as error:
+        return None, str(error)

@@ -1,5 +1,6 @@
 """``sealmaild queue``: what waits for other servers, and what came back."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,15 @@ def queue() -> None:
 @json_option
 def list_rows(data: Path, full: bool, every: bool, as_json: bool) -> None:
     """List what waits, and the dead letters of the last 14 days."""
-    rows = ask(data, do="queue list", full=full)
-    shown = [row for row in rows if every or row["state"] != "delivered"]
+    shown = _rows(data, full=full, every=every)
     if as_json:
-        print_json(shown)
+        print_json(list(shown))
         return
-    if not shown:
-        click.echo("nothing waits, and nothing came back", err=True)
+    row = None
     for row in shown:
         click.echo(_line(row))
+    if row is None:
+        click.echo("nothing waits, and nothing came back", err=True)
 
 
 @queue.command()
@@ -57,6 +58,14 @@ def retry(number: int | None, data: Path, as_json: bool) -> None:
         print_json(done)
     else:
         click.echo(f"{done['retried']} to be tried now")
+
+
+def _rows(data: Path, *, full: bool, every: bool) -> Iterator[dict[str, Any]]:
+    """Ask for all rows, page by page."""
+    after = None
+    while page := ask(data, do="queue list", full=full, all=every, after=after):
+        yield from page
+        after = [page[-1]["copy"], page[-1]["number"]]
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -109,7 +109,8 @@ class Acceptance:
                 order.lines, lambda: held_text(order, arrival, limits)
             )
         except InvalidBlock as error:
-            return await self.refuse(order, _type_of(order.lines), error)
+            named = await _off_the_loop(order.lines, lambda: _type_of(order.lines))
+            return await self.refuse(order, named, error)
         self.hand_on(await self._store.write(lambda view: self.put(view, order, kind, entry)))
         await self._teller.told((entry.digest,))
         return Accepted()
@@ -164,7 +165,7 @@ class Acceptance:
 
         Raises ``NotServed`` if its user makes too many.
         """
-        digest = _digest(order, kind)
+        digest = await _off_the_loop(order.lines, lambda: _digest(order, kind))
         if kind is not None:
             self._charge_malformed(order)
             rows = [
@@ -190,7 +191,7 @@ class Acceptance:
 
             await self._store.write(put)
             await self._teller.told((digest,))
-        return self._intake.remember_refusal(digest, error)
+        return self._intake.remember_refusal(digest, error, order.owner)
 
     def _order(self, command: StoreProxy, lines: _Lines, owner: str) -> Order:
         """Read the head of a body; ``NotServed`` if it asks for what is never done."""

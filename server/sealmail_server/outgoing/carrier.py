@@ -59,7 +59,10 @@ Admit = Callable[[Waiting, StoredEntry, Local | Entangled], Awaitable[Verdict]]
 
 
 class Carrier:
-    """Empties bags as far as it can be done now; ``note`` is told what others should look at."""
+    """Empties bags as far as it can be done now; ``note`` is told what others should look at.
+
+    ``may_deliver`` is asked before each row.
+    """
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Carrier:
         dialer: Dialer,
         admit: Admit,
         clock: Callable[[], datetime],
+        may_deliver: Callable[[], bool],
         note: Callable[[Bag], None],
     ) -> None:
         self._book = book
@@ -77,6 +81,7 @@ class Carrier:
         self._dialer = dialer
         self._admit = admit
         self._clock = clock
+        self._may_deliver = may_deliver
         self._note = note
         # What is being sent: the user, his block and the server that it goes to.
         self._under_way: set[tuple[str, bytes, ServerAddress]] = set()
@@ -92,7 +97,7 @@ class Carrier:
         hand = _Connection()
         row: Waiting | None = None
         try:
-            while not (bag.stalled or hand.unwanted):
+            while self._may_deliver() and not (bag.stalled or hand.unwanted):
                 row = await self._next(bag, hand)
                 if row is None:
                     break

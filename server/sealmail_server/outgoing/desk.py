@@ -15,6 +15,11 @@ from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView
 _PAGE = 500
 # Lines of one QUEUE, some 10 MB: clients take listings up to 16 MiB.
 MAX_TOLD = 50_000
+# The operator's list comes in pages of so many rows: a long queue is too much for one answer.
+SHOWN_AT_ONCE = 5_000
+# A place in that list: whether it is among the copies for the partner, and a number.
+Place = tuple[bool, int]
+BEGINNING: Place = (False, 0)
 # What the operator took out of the queue is a dead letter with this code.
 DROPPED = "dropped"
 
@@ -38,17 +43,32 @@ class QueueDesk:
             after = rows[-1].number
         return tuple(lines)
 
-    async def rows(self, *, full: bool) -> list[dict[str, Any]]:
-        """Return all rows for the operator, those last of which the partner is the owner.
+    async def rows(
+        self,
+        *,
+        full: bool,
+        delivered: bool = True,
+        after: Place = BEGINNING,
+        limit: int = SHOWN_AT_ONCE,
+    ) -> list[dict[str, Any]]:
+        """Return a page of rows for the operator, those last of which the partner is the owner.
 
-        ``full`` shows where those go that wait.
+        The next page is ``after`` the last row of this one; behind the end it is empty. ``full``
+        shows where those go that wait.
         """
         found: list[dict[str, Any]] = []
-        for kind in ROW_KINDS:
-            after = 0
-            while rows := await self._store.read(partial(_all, kind=kind, after=after)):
-                found += [_shown(row, full=full) for row in rows]
-                after = rows[-1].number
+        copy, number = after
+        for kind in ROW_KINDS[copy:]:
+            while rows := await self._store.read(partial(_all, kind=kind, after=number)):
+                number = rows[-1].number
+                found += [
+                    _shown(row, full=full)
+                    for row in rows
+                    if delivered or row.state != QueueState.DELIVERED
+                ]
+                if len(found) >= limit:
+                    return found[:limit]
+            number = 0
         return found
 
     async def retry(self, number: int | None) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sealmail_net.errors import ForbiddenTarget, NetworkError
+from sealmail_net.errors import ForbiddenTarget, NetworkError, NoWay, Timeout
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement
@@ -17,6 +17,7 @@ from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_server.outgoing.carrier import Dialer
+from sealmail_server.outgoing.courier import code_of
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.targets import Entangled, Local, Never, Remote, TargetRules
 
@@ -24,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 # A user waits for the answer; servers that are slower are not waited for.
 _DEADLINE_SECONDS = 30.0
+# What the first of a group gets of that at least, however many others are named: a circuit is
+# built in less, and a server that was given no time is not to count as down.
+_LEAST_SHARE = 1 / 3
 _AT_ONCE = 32
 _OF_ONE_USER = 4
 # Several clients of one user ask for the same keys within moments.
@@ -55,12 +59,19 @@ class Fetcher:
     """Asks one server of a group after the other; what it gives is checked for its type only."""
 
     def __init__(
-        self, rules: TargetRules, dialer: Dialer, routes: Routes, clock: Callable[[], datetime]
+        self,
+        rules: TargetRules,
+        dialer: Dialer,
+        routes: Routes,
+        clock: Callable[[], datetime],
+        *,
+        deadline: float = _DEADLINE_SECONDS,
     ) -> None:
         self._rules = rules
         self._dialer = dialer
         self._routes = routes
         self._clock = clock
+        self._deadline = deadline
         self._busy: Counter[str] = Counter()
         self._cache: OrderedDict[tuple[BlockKey, Transport], _Cached] = OrderedDict()
 
@@ -83,7 +94,7 @@ class Fetcher:
             raise TooMany("too many fetches at once")
         self._busy[owner] += 1
         try:
-            async with asyncio.timeout(_DEADLINE_SECONDS):
+            async with asyncio.timeout(self._deadline):
                 lines = await self._ask_any(key, meaning.servers)
         except TimeoutError:
             raise NotFetched(f"{transport}: no answer in time") from None
@@ -99,20 +110,45 @@ class Fetcher:
         return isinstance(self._rules.judge(transport), Local)
 
     async def _ask_any(self, key: BlockKey, servers: tuple[ServerAddress, ...]) -> Lines | None:
-        """Ask until one server answers: the preferred network first, who is down last."""
+        """Ask until one server answers: the preferred network first, who is down last.
+
+        Each has its share of the time that is left, so that a dead one leaves some to the next.
+        """
         up = self._routes.order(servers)
         down = [each for each in servers if each not in up]
         in_order = self._rules.policy.in_order
         reasons: list[NetworkError] = []
-        for server in (*in_order(up), *in_order(down)):
+        steady = asyncio.get_running_loop().time
+        end = steady() + self._deadline
+        order = (*in_order(up), *in_order(down))
+        for place, server in enumerate(order):
+            share = max((end - steady()) / (len(order) - place), self._deadline * _LEAST_SHARE)
             try:
-                return await self._ask(key, server)
-            except ForbiddenTarget as error:
+                lines = await self._ask_within(share, key, server)
+            except (ForbiddenTarget, NoWay) as error:
                 _log.warning("%s", error)
                 reasons.append(error)
             except NetworkError as error:
+                self._note_down(server, error)
                 reasons.append(error)
+            else:
+                self._routes.alive(server)
+                return lines
         raise NotFetched("; ".join(map(str, reasons)))
+
+    def _note_down(self, server: ServerAddress, error: NetworkError) -> None:
+        """Note that others are asked first; who is down already is looked at as it was planned."""
+        if not self._routes.is_down(server):
+            self._routes.failed(server, code_of(error), self._clock())
+
+    async def _ask_within(
+        self, share: float, key: BlockKey, server: ServerAddress
+    ) -> Lines | None:
+        try:
+            async with asyncio.timeout(share):
+                return await self._ask(key, server)
+        except TimeoutError:
+            raise Timeout(server, "an answer to GET") from None
 
     async def _ask(self, key: BlockKey, server: ServerAddress) -> Lines | None:
         remote = await self._dialer.connect(server)

@@ -9,6 +9,7 @@ from sealmail_net.dialing import DialSettings
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.policy import Role
 from sealmail_protocol.replies import Verdict
+from sealmail_server.clock_guard import Watch
 from sealmail_server.dht.desk import EntangledDesk
 from sealmail_server.intake import Intake
 from sealmail_server.known_servers import KnownServers
@@ -34,7 +35,8 @@ class SortingOffice:
     """Takes, delivers and shows what goes elsewhere; ``run`` works until it is cancelled.
 
     ``own_servers`` and ``own_pins`` name this server and its partner, for which it steps in
-    when that has been away for ``takeover``. ``dht`` takes what is for the DHT.
+    when that has been away for ``takeover``. ``watch`` tells whether the clock is to be
+    believed. ``dht`` takes what is for the DHT.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class SortingOffice:
         own_pins: Callable[[], Collection[bytes]],
         partnership: Partnership,
         takeover: timedelta,
+        watch: Watch,
         dht: EntangledDesk | None = None,
     ) -> None:
         self._intake = intake
@@ -67,7 +70,16 @@ class SortingOffice:
         dialer = OutgoingDialer(settings, self._known, own_pins, clock)
         teller = Teller(store, partnership, clock)
         self.postman = Postman(
-            store, teller, rules, dialer, self._admit, clock, chance, partnership, self._stands_in
+            store,
+            teller,
+            rules,
+            dialer,
+            self._admit,
+            clock,
+            watch,
+            chance,
+            partnership,
+            self._stands_in,
         )
         self.mirror = Mirror(store, intake, clock, self.postman.book.forget, self.postman.add)
         self.acceptance = Acceptance(

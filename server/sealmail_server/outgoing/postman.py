@@ -16,6 +16,7 @@ from functools import partial
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.replies import QueueState
+from sealmail_server.clock_guard import Watch
 from sealmail_server.outgoing.bags import Bag, Board
 from sealmail_server.outgoing.carrier import Admit, Carrier, Dialer
 from sealmail_server.outgoing.courier import EXPIRED, INTERNAL, GivenUp, code_of
@@ -46,7 +47,10 @@ _PAGE = 500
 
 
 class Postman:
-    """Delivers rows of the queue until it is cancelled."""
+    """Delivers rows of the queue until it is cancelled, while the clock is right.
+
+    By a clock that ``watch`` doubts nothing would be on time, and all would be given up.
+    """
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class Postman:
         dialer: Dialer,
         admit: Admit,
         clock: Callable[[], datetime],
+        watch: Watch,
         chance: random.Random,
         partnership: Partnership,
         stands_in: Callable[[], bool] = lambda: False,
@@ -65,14 +70,17 @@ class Postman:
         self._store = store
         self._dialer = dialer
         self._clock = clock
+        self._watch = watch
         pauses = Schedule(BLOCK_PAUSES, chance)
         self._partnership = partnership
         # Whose copies the store keeps; what was a former partner's is taken up with the rest.
         self._copies_of: Partner | None = None
         self._stands_in = stands_in
         self._standing_in = False
-        self.book = RowBook(store, teller, self.board, clock, pauses, self._note)
-        self._carrier = Carrier(self.book, self.routes, rules, dialer, admit, clock, self._note)
+        self.book = RowBook(store, teller, self.board, clock, watch, pauses, self._note)
+        self._carrier = Carrier(
+            self.book, self.routes, rules, dialer, admit, clock, watch.is_right, self._note
+        )
         self._wake = asyncio.Event()
         # Bags that may have something to do, by user, so that each user has his turn.
         self._eager: OrderedDict[str, OrderedDict[Bag, None]] = OrderedDict()
@@ -100,7 +108,8 @@ class Postman:
     async def _turn(self, group: asyncio.TaskGroup) -> None:
         """Send out who can go, and wait until there is news, or for a moment."""
         self._wake.clear()
-        self._start_workers(group)
+        if self._watch.is_right():
+            self._start_workers(group)
         with suppress(TimeoutError):
             async with asyncio.timeout(_TICK.total_seconds()):
                 await self._wake.wait()
@@ -109,13 +118,18 @@ class Postman:
     async def _tick(self, group: asyncio.TaskGroup) -> None:
         """Do once a second what need not be done at every turn, and once a minute the sweep."""
         now = self._clock()
-        if not _is_over(self._ticked, _TICK, now):
+        if not (self._watch.is_right() and _is_over(self._ticked, _TICK, now)):
             return
+        if self._ticked is not None and now < self._ticked:
+            # What was put off by a clock that was ahead would wait until that day.
+            for bag in tuple(self.board.bags.values()):
+                bag.hasten(now)
         self._ticked = now
         self._wake_bags()
         self._start_probes(group)
         await self._look_at_partner()
-        if not self._sweeping and _is_over(self._swept, _SWEEP_EVERY, now):
+        due = not self._sweeping and _is_over(self._swept, _SWEEP_EVERY, now)
+        if due and self._watch.may_delete():
             self._swept, self._sweeping = now, True
             group.create_task(self._sweep())
 

@@ -11,10 +11,11 @@ from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import BlockType, MessageAnnouncement
 from sealmail_protocol.bundles import split_bundle
-from sealmail_protocol.errors import InvalidBlock
+from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import QueueState
+from sealmail_server.clock_guard import Watch
 from sealmail_server.outgoing.bags import Bag, Board, Waiting
 from sealmail_server.outgoing.courier import (
     INTERNAL,
@@ -47,6 +48,7 @@ class RowBook:
         teller: Teller,
         board: Board,
         clock: Callable[[], datetime],
+        watch: Watch,
         pauses: Schedule,
         note: Callable[[Bag], None],
     ) -> None:
@@ -54,6 +56,7 @@ class RowBook:
         self._teller = teller
         self._board = board
         self._clock = clock
+        self._watch = watch
         self._pauses = pauses
         self._note = note
 
@@ -65,7 +68,7 @@ class RowBook:
         self, bag: Bag, row: Waiting, outcome: Outcome, server: ServerAddress | None
     ) -> None:
         """Do with a row what the answer of a server means."""
-        outcome = conclude(outcome, row.start, self._clock())
+        outcome = self._in_the_end(outcome, row)
         if isinstance(outcome, TryLater):
             await self.put_off(bag, self.later(row, outcome.code, outcome.demand))
             return
@@ -74,6 +77,17 @@ class RowBook:
             await self._close_alike(row, server)
         if isinstance(outcome, GivenUp) and row.type is BlockType.DATA:
             await self._give_up_what_names(bag, row.key)
+
+    def _in_the_end(self, outcome: Outcome, row: Waiting) -> Outcome:
+        """Turn what stays the same for too long into a refusal, if the clock is to be believed.
+
+        While it is not, what is here refused for its date alone is kept too.
+        """
+        if self._watch.may_delete():
+            return conclude(outcome, row.start, self._clock())
+        if isinstance(outcome, GivenUp) and outcome.code == str(Refusal.DATE):
+            return TryLater(outcome.code)
+        return outcome
 
     async def close(self, row: Waiting, outcome: Delivered | GivenUp) -> None:
         """Settle a row durably, then let go of it."""

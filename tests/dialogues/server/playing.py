@@ -3,7 +3,8 @@
 ``[role, role]`` opens a new connection for each role and plays the lines below it. ``C>`` sends
 a line, ``C=`` sends text without a line end, ``T>`` does the TLS handshake. ``S>`` is a line that
 must come, where ``...`` stands for anything; ``S> (closed)`` is the end of the connection. A
-name in braces stands for a text or for the lines of a block. ``#`` begins a comment.
+name in braces stands for a text or for the lines of a block; the cast may have another for a
+role, under ``name@role``. ``#`` begins a comment.
 """
 
 import re
@@ -21,6 +22,8 @@ from sealmail_protocol.commands import BodyCommand, Command
 BEFORE_TLS = "before-tls"
 ANONYMOUS = "anonymous"
 BANNER = "CONFIDANT MAIL SERVER PROTOCOL 1 READY"
+# What an original speaks, and nothing else.
+ORIGINALS_CIPHER = "ECDHE-RSA-AES256-GCM-SHA384"
 _CLOSED = "(closed)"
 _STEP = re.compile(r"(C>|C=|S>|T>) ?(.*)")
 _NAME = re.compile(r"\{([a-z0-9_]+)\}")
@@ -45,22 +48,32 @@ class Scene:
     steps: tuple[Step, ...]
 
 
+def old_context() -> ssl.SSLContext:
+    """Return the context of a client that can do what an original can, and no more."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(ORIGINALS_CIPHER)
+    return context
+
+
 def read_scenes(path: Path, cast: Cast) -> Iterator[Scene]:
     """Read a file; every role of a heading gives a scene of its own."""
     roles: tuple[str, ...] = ()
-    steps: list[Step] = []
+    lines: list[tuple[str, str, str]] = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         place = f"{path.name}:{number}"
         if not line or line.startswith("#"):
             continue
         if line.startswith("["):
-            yield from (Scene(role, tuple(steps)) for role in roles)
-            roles, steps = tuple(line.strip("[]").split(", ")), []
+            yield from (_scene(role, lines, cast) for role in roles)
+            roles, lines = tuple(line.strip("[]").split(", ")), []
             continue
         match = _STEP.fullmatch(line)
         assert match, f"{place}: {line!r} is no step"
-        steps += (Step(match[1], text, place) for text in _spoken(match[2], cast))
-    yield from (Scene(role, tuple(steps)) for role in roles)
+        lines.append((match[1], match[2], place))
+    yield from (_scene(role, lines, cast) for role in roles)
 
 
 def exchanges_of(scene: Scene) -> Iterator[tuple[Command, str]]:
@@ -86,7 +99,13 @@ def exchanges_of(scene: Scene) -> Iterator[tuple[Command, str]]:
 class Player:
     """A client that says exactly what the dialogue says."""
 
-    def __init__(self, address: ServerAddress, source: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        source: str = "127.0.0.1",
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._context = context or client_context()
         self._socket: socket.socket | ssl.SSLSocket = socket.create_connection(
             (address.host, address.port), timeout=20, source_address=(source, 0)
         )
@@ -133,7 +152,7 @@ class Player:
     def start_tls(self) -> None:
         """Do the handshake."""
         assert not self._heard, self._heard
-        self._socket = client_context().wrap_socket(self._socket)
+        self._socket = self._context.wrap_socket(self._socket)
 
     def expect(self, wanted: str, place: str) -> None:
         """Hear a line, and compare it."""
@@ -164,8 +183,21 @@ class Player:
         return taken
 
 
-def _spoken(text: str, cast: Cast) -> tuple[str, ...]:
+def _scene(role: str, lines: list[tuple[str, str, str]], cast: Cast) -> Scene:
+    steps = (
+        Step(kind, spoken, place)
+        for kind, text, place in lines
+        for spoken in _spoken(text, role, cast)
+    )
+    return Scene(role, tuple(steps))
+
+
+def _spoken(text: str, role: str, cast: Cast) -> tuple[str, ...]:
+    def meant(name: str) -> str | tuple[str, ...]:
+        special = f"{name}@{role}"
+        return cast[special if special in cast else name]
+
     whole = _NAME.fullmatch(text)
-    if whole and isinstance(lines := cast[whole[1]], tuple):
+    if whole and isinstance(lines := meant(whole[1]), tuple):
         return lines
-    return (_NAME.sub(lambda match: str(cast[match[1]]), text),)
+    return (_NAME.sub(lambda match: str(meant(match[1])), text),)
