@@ -3,17 +3,19 @@
     bench_spark.py [--blocks N] [--keys N] [--place DIRECTORY] [PART ...]
 
 By default all parts with 2 000 000 blocks, made first and removed afterwards. In a DIRECTORY
-stores and figures stay, so that parts can be run one by one; each tells what is known of all.
-Every round runs in fresh processes, since verifiers remember what they verified. The start of
-Spark, and of the processes, is not counted. Signatures are verified of people with twenty claims
-each, and of people with one. Plain processes and Spark must find the same, and every signature
-good.
+stores and figures stay, so that parts can be run one by one; each tells what is known of all, and
+when and beside how much other work it was measured. Every round runs in fresh processes, since
+verifiers remember what they verified. The start of Spark, and of the processes, is not counted.
+Signatures are verified of people with twenty claims each, and of people with one. Plain processes
+and Spark must find the same, and every signature good. One block in two thousand is faulty, so
+that there is something to be found. Aims stand beside the figures that they are for.
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -25,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -46,9 +48,16 @@ MIB = 1024 * 1024
 BLOCKS = 2_000_000
 KEYS = 5000
 KEYS_AND_CLAIMS = ("key-announcement", "address-claim")
+# The driver's memory is measured of these.
+MEASURED_JOBS = ("store", "pow")
 BACKGROUND = Background(Market(37e6))
 # Which figures tell that plain processes and Spark found the same.
 COMPARED = ("blocks", "signature", "paid")
+# A store has as many faults of each kind as this goes into its blocks.
+FAULTLESS = 50_000
+# What is asked of a ratio of seconds, and of signatures a second on each core.
+AIMS = {("local[1]", "local[2]"): 1.7, ("plain, 2", "local[2]"): 0.75}
+SIGNATURES_A_CORE = {"local[1]": 4000, "local[2]": 3000}
 
 
 class Task(NamedTuple):
@@ -129,11 +138,15 @@ def plain(place: Path, task: Task, processes: int) -> Outcome:
 
 
 class SparkRun(NamedTuple):
-    """What a job took under Spark, what it found, and the driver's memory in MiB."""
+    """What a job took under Spark, what it found, and the driver's memory in MiB.
+
+    ``lasting`` is the most that objects took which outlived some collections.
+    """
 
     seconds: float
     found: dict[str, float]
     heap: float
+    lasting: float
     python: float
 
 
@@ -163,12 +176,16 @@ def one(place: Path, cores: int, task: Task) -> None:
     }
     if task.job == "store" and findings:
         found["findings"] = findings
-    runtime = session.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
-    session.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
+    java: Any = session.sparkContext._jvm.java  # type: ignore[union-attr]
+    pools = java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    old = (pool for pool in pools if re.search("Old|Tenured", pool.getName()))
+    lasting = sum(pool.getPeakUsage().getUsed() for pool in old) / MIB
+    runtime = java.lang.Runtime.getRuntime()
+    java.lang.System.gc()
     heap = (runtime.totalMemory() - runtime.freeMemory()) / MIB
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     close_session()
-    print(json.dumps(SparkRun(seconds, found, heap, own)))
+    print(json.dumps(SparkRun(seconds, found, heap, lasting, own)))
 
 
 def measure_plain(place: Path, task: Task) -> Outcome:
@@ -185,9 +202,11 @@ def measure_spark(place: Path, task: Task) -> Outcome:
 def measure_memory(place: Path, blocks: int) -> Outcome:
     """Measure the driver's memory over a tenth of the blocks, and over all."""
     found: dict[str, float] = {}
-    for count in (blocks // 10, blocks):
-        run = spark(place, Task("store", f"{count}"), 2)
-        found |= {f"{count} heap": run.heap, f"{count} python": run.python}
+    for job in MEASURED_JOBS:
+        for count in (blocks // 10, blocks):
+            run = spark(place, Task(job, f"{count}"), 2)
+            kinds = {"heap": run.heap, "lasting": run.lasting, "python": run.python}
+            found |= {f"{job} {count} {kind}": value for kind, value in kinds.items()}
     return Outcome(found, {})
 
 
@@ -212,24 +231,33 @@ def make(place: Path, blocks: int, keys: int) -> None:
     now = datetime.now(UTC).replace(microsecond=0)
     for name, count in (("warm", 100), (f"{blocks // 10}", blocks // 10), (f"{blocks}", blocks)):
         if not (place / name).is_dir():
-            make_store(place / name, count, now=now)
+            make_store(place / name, count, faults=count // FAULTLESS, now=now)
     for name, people, claims in (("signed", keys, 20), ("signed-once", 2 * keys, 1)):
         if not (place / name).is_dir():
             make_keys(place / name, people, claims=claims, now=now)
 
 
-def tell_rates(what: str, rows: int, seconds: dict[str, float]) -> None:
-    """Print the rates of a job and the ratios of those that are known."""
+def tell_rates(what: str, rows: int, seconds: dict[str, float], *, signed: bool) -> None:
+    """Print the rates of a job and the ratios of those that are known, each with its aim."""
     print(f"\n{what}: {rows:,} rows")
     for name, taken in seconds.items():
-        print(f"  {name:20} {taken:8.1f} s {rows / taken:12,.0f} rows/s")
-    for slow, fast in (
-        ("local[1]", "local[2]"),
-        ("plain, 2", "local[2]"),
-        ("plain, 1", "plain, 2"),
-    ):
+        told = f"  {name:20} {taken:8.1f} s {rows / taken:12,.0f} rows/s"
+        if signed and name in SIGNATURES_A_CORE:
+            cores = int(name[-2])
+            told += verdict(rows / taken / cores, SIGNATURES_A_CORE[name], "a core: ")
+        print(told)
+    for slow, fast in (*AIMS, ("plain, 1", "plain, 2")):
         if slow in seconds and fast in seconds:
-            print(f"  {f'{fast} / {slow}':30} {seconds[slow] / seconds[fast]:6.2f}")
+            ratio, aim = seconds[slow] / seconds[fast], AIMS.get((slow, fast))
+            # The aims for ratios are those of the jobs; signatures have their own.
+            met = verdict(ratio, aim) if aim and not signed else ""
+            print(f"  {f'{fast} / {slow}':30} {ratio:6.2f}{met}")
+
+
+def verdict(value: float, aim: float, what: str = "") -> str:
+    """Tell whether an aim is met."""
+    shown = f"{value:,.0f} " if what else ""
+    return f"   {what}{shown}at least {aim:,}: {'yes' if value >= aim else 'NO'}"
 
 
 def rows_of(directory: Path, types: Sequence[str] | None) -> int:
@@ -247,6 +275,8 @@ def run(part: str, place: Path, blocks: int) -> None:
     start = time.perf_counter()
     outcome = measured[part]()
     (place / f"{blocks}-{part}.json").write_text(json.dumps(outcome))
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, load {os.getloadavg()[0]:.1f} at the end"
+    (place / f"{blocks}-{part}.txt").write_text(f"{part}: {when}\n")
     print(f"{part}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -258,19 +288,31 @@ def tell(place: Path, blocks: int) -> None:
         return Outcome(*json.loads(path.read_text())) if path.is_file() else Outcome({}, {})
 
     print(f"{os.cpu_count()} cores; stamps are weighed by {IMPLEMENTATION} code")
+    for note in sorted(place.glob(f"{blocks}-*.txt"), key=lambda path: path.stat().st_mtime):
+        print(note.read_text(), end="")
     for name, task in tasks(blocks).items():
         outcome = together([known(f"{name}-plain"), known(f"{name}-spark")])
         if outcome.seconds:
             rows = rows_of(place / task.store, TYPES if task.job == "pow" else None)
             if task.signatures == "1":
                 check_signatures(outcome.found, rows)
-            tell_rates(name, rows, outcome.seconds)
-    memory = known("memory").seconds
-    for count in (blocks // 10, blocks) if memory else ():
-        print(
-            f"driver of store, {count:,} rows: heap {memory[f'{count} heap']:.0f} MiB after"
-            f" collection, Python {memory[f'{count} python']:.0f} MiB at most"
-        )
+            tell_rates(name, rows, outcome.seconds, signed=task.signatures == "1")
+    if memory := known("memory").seconds:
+        tell_memory(memory, blocks)
+
+
+def tell_memory(memory: dict[str, float], blocks: int) -> None:
+    """Print how the driver's memory grows when the blocks are ten times as many."""
+    print(f"\ndriver's MiB, {blocks // 10:,} and {blocks:,} blocks, and their ratio")
+    for job in MEASURED_JOBS:
+        for kind, meaning in (
+            ("heap", "heap after a collection"),
+            ("lasting", "most that outlived collections"),
+            ("python", "Python, at most"),
+        ):
+            few, many = (memory[f"{job} {count} {kind}"] for count in (blocks // 10, blocks))
+            ratio = f"{many / few:6.2f}" if few else ""
+            print(f"  {f'{job}: {meaning}':45} {few:8.0f} {many:8.0f} {ratio}")
 
 
 def main(parts: Sequence[str], place: Path, blocks: int, keys: int) -> None:

@@ -36,7 +36,7 @@ from sealmail_client.settings import Delivery
 from sealmail_client.weighing import channel_of_copy, require_copy_fits, require_size
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
-from sealmail_pow import Difficulty, estimate
+from sealmail_pow import Difficulty, estimate, fits_memory
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement
@@ -222,7 +222,8 @@ class Sender:
         ``MoreThanAgreed`` if the user never said that he would pay as much.
         """
         price, limit = payment.price, recipient.max_price
-        if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
+        hashes = estimate(price, hashes_per_second=1.0).expected_hashes
+        if hashes > MAX_HASHES or not fits_memory(price):
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
         if limit is not None and not price.met_by(limit.bits, limit.nonces):
             number = message.copy_of or message.number

@@ -335,6 +335,8 @@ PlainCommand = (
     | GetDhtValue | ListDhtValues
 )  # fmt: skip
 BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | StoreDhtValue
+# Whose bodies begin with Post-To lines.
+NAMING_TARGETS = (StoreProxy, PartnerQueued)
 Command = PlainCommand | BodyCommand
 
 

@@ -20,8 +20,8 @@ MAX_KEY_PACKETS = 256
 HASH_NAMES: Final = {8: "SHA256", 9: "SHA384", 10: "SHA512", 11: "SHA224"}
 _WEAK_HASHES: Final = {1: "MD5", 2: "SHA-1", 3: "RIPEMD-160"}
 
-_SIGNATURE, _PUBLIC_KEY, _USER_ID, _PUBLIC_SUBKEY, _USER_ATTRIBUTE = 2, 6, 13, 14, 17
-_KEY_BLOCK_TAGS = {_SIGNATURE, _PUBLIC_KEY, _USER_ID, _PUBLIC_SUBKEY, _USER_ATTRIBUTE}
+SIGNATURE, PUBLIC_KEY, _USER_ID, PUBLIC_SUBKEY, _USER_ATTRIBUTE = 2, 6, 13, 14, 17
+_KEY_BLOCK_TAGS = {SIGNATURE, PUBLIC_KEY, _USER_ID, PUBLIC_SUBKEY, _USER_ATTRIBUTE}
 _SECRET_TAGS = {5, 7}
 _TEXT_SIGNATURE = 1
 # The most bits of each number of a public key, by its algorithm: RSA is modulus and exponent, DSA
@@ -29,7 +29,9 @@ _TEXT_SIGNATURE = 1
 # seconds. Keys on curves have sizes of their own.
 _RSA_BITS, _DSA_BITS = (16_384, 33), (4096, 512, 4096, 4096)
 _MOST_BITS: Final = {1: _RSA_BITS, 2: _RSA_BITS, 3: _RSA_BITS, 17: _DSA_BITS}
-_CREATED = 2
+# RSA, Elgamal and DSA.
+_SIZED: Final = frozenset({1, 2, 3, 16, 17})
+CREATED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +60,26 @@ class TextSignature:
 
 def parse_key_block(raw: bytes) -> KeyBlock:
     """Check that ``raw`` is exactly one version 4 public key, with nothing secret in it."""
-    packets = list(_packets(raw, MAX_KEY_PACKETS))
+    packets = list(walk_packets(raw, MAX_KEY_PACKETS))
     tags = [tag for tag, _ in packets]
     if _SECRET_TAGS.intersection(tags):
         raise BadSignature("the key block holds a secret key")
-    if not tags or tags[0] != _PUBLIC_KEY or not _KEY_BLOCK_TAGS.issuperset(tags):
+    if not tags or tags[0] != PUBLIC_KEY or not _KEY_BLOCK_TAGS.issuperset(tags):
         raise BadSignature("the key block is not a public key")
-    if tags.count(_PUBLIC_KEY) != 1:
+    if tags.count(PUBLIC_KEY) != 1:
         raise BadSignature("the key block holds more than one key")
     for tag, body in packets:
-        if tag in (_PUBLIC_KEY, _PUBLIC_SUBKEY) and (len(body) < 6 or body[0] != 4):
+        if tag in (PUBLIC_KEY, PUBLIC_SUBKEY) and (len(body) < 6 or body[0] != 4):
             raise BadSignature("a key that is not of OpenPGP version 4")
-        if tag in (_PUBLIC_KEY, _PUBLIC_SUBKEY):
+        if tag in (PUBLIC_KEY, PUBLIC_SUBKEY):
             _check_numbers(body)
     primary = packets[0][1]
-    bits = int.from_bytes(primary[6:8], "big") if primary[5] in _MOST_BITS else 0
-    return KeyBlock(_fingerprint(primary), _moment(primary[1:5]), primary[5], bits, raw)
+    return KeyBlock(_fingerprint(primary), moment(primary[1:5]), primary[5], bits_of(primary), raw)
+
+
+def bits_of(body: bytes) -> int:
+    """Return the size of the number of a public key; one on a curve has none that matters."""
+    return int.from_bytes(body[6:8], "big") if body[5] in _SIZED else 0
 
 
 def _check_numbers(body: bytes) -> None:
@@ -88,8 +94,8 @@ def _check_numbers(body: bytes) -> None:
 
 def parse_text_signature(raw: bytes) -> TextSignature:
     """Check that ``raw`` is exactly one text signature, version 4, with a sound hash."""
-    packets = list(_packets(raw, 2))
-    if [tag for tag, _ in packets] != [_SIGNATURE]:
+    packets = list(walk_packets(raw, 2))
+    if [tag for tag, _ in packets] != [SIGNATURE]:
         raise BadSignature("the text must carry exactly one signature")
     body = packets[0][1]
     if len(body) < 10 or body[0] != 4:
@@ -97,10 +103,10 @@ def parse_text_signature(raw: bytes) -> TextSignature:
     if body[1] != _TEXT_SIGNATURE:
         raise BadSignature("the signature is not one over a text")
     hashed = _exactly(body, 6, int.from_bytes(body[4:6], "big"))
-    created = [value for kind, value in _subpackets(hashed) if kind == _CREATED]
+    created = [value for kind, value in walk_subpackets(hashed) if kind == CREATED]
     if len(created) != 1 or len(created[0]) != 4:
         raise BadSignature("the signature does not tell when it was made")
-    return TextSignature(hash_name(body[3]), _moment(created[0]), raw)
+    return TextSignature(hash_name(body[3]), moment(created[0]), raw)
 
 
 def hash_name(number: int) -> str:
@@ -112,7 +118,7 @@ def hash_name(number: int) -> str:
     raise BadSignature(f"signed by the unknown hash algorithm {number}")
 
 
-def _packets(raw: bytes, limit: int) -> Iterator[tuple[int, bytes]]:
+def walk_packets(raw: bytes, limit: int) -> Iterator[tuple[int, bytes]]:
     """Walk packets that state their length; the other kinds occur in messages only."""
     at = 0
     for _ in range(limit):
@@ -154,7 +160,8 @@ def _new_length(raw: bytes, at: int) -> tuple[int, int]:
     raise BadSignature("a packet in parts")
 
 
-def _subpackets(area: bytes) -> Iterator[tuple[int, bytes]]:
+def walk_subpackets(area: bytes) -> Iterator[tuple[int, bytes]]:
+    """Walk what a signature says: kinds and values."""
     at = 0
     while at < len(area):
         # A subpacket's two-octet lengths reach to 254: there are no partial ones.
@@ -182,5 +189,6 @@ def _fingerprint(body: bytes) -> KeyId:
     return KeyId(hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).digest())
 
 
-def _moment(seconds: bytes) -> datetime:
+def moment(seconds: bytes) -> datetime:
+    """Read a date of OpenPGP."""
     return datetime.fromtimestamp(int.from_bytes(seconds, "big"), UTC)

@@ -16,6 +16,8 @@ MAX_AHEAD = timedelta(days=60)
 # After a longer gap, nothing is deleted until somebody had a day to notice a wrong clock.
 MAX_UNNOTICED = timedelta(hours=48)
 HOLD = timedelta(hours=24)
+# No row of the queue is put off further than this: AFTER, and a partner whose clock is ahead.
+MAX_PUT_OFF = timedelta(days=6)
 
 _HOLD_SETTING = "delete-nothing-until"
 
@@ -118,9 +120,13 @@ class ClockGuard:
 
     async def _remember(self, now: datetime) -> None:
         hold = now + HOLD if self._jumped(now) else self._hold
+        went_back = self._latest is not None and now < self._latest
 
         def work(view: WriteView) -> None:
             view.reset_time(now)
+            if went_back:
+                # What a clock that was ahead put off would wait until that day.
+                view.queue.bring_forward(now + MAX_PUT_OFF)
             if hold is not None:
                 view.put_setting(_HOLD_SETTING, format_date(hold))
 

@@ -200,6 +200,11 @@ class Config:
         "How many datagrams one source may send; ten times as many at once. Others are dropped.",
         rules.at_least(1),
     )
+    dht_replicas: int = _setting(
+        20,
+        "How many nodes are to keep a value of the DHT; the same in the whole network.",
+        rules.between(1, 20),
+    )
     takeover_seconds: int = _setting(
         300,
         "When the partner has been away for so long, what it has to deliver is delivered here.",
@@ -409,6 +414,7 @@ class Config:
             network=self.dht_network,
             allow_private=self.allow_private_targets,
             requests_per_second=self.dht_requests_per_second,
+            replicas=self.dht_replicas,
         )
 
     @property

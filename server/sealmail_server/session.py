@@ -361,7 +361,7 @@ class Session:
             await self._link.drain()
 
     async def _get_entangled(self, command: commands.GetEntangled) -> None:
-        answer = await self._dht.find(command.key, command.since)
+        answer = await self._dht.find(command.key, command.since, self.visitor)
         await self._send_answer(answer)
 
     async def _get_dht_value(self, command: commands.GetDhtValue) -> None:

@@ -2,7 +2,7 @@
 
 from sealmail_store.backup import restore_backup
 from sealmail_store.data_files import DataSpool
-from sealmail_store.dht_values import DhtRow, DhtValues
+from sealmail_store.dht_values import DhtListed, DhtRow, DhtValues
 from sealmail_store.entries import (
     INLINE_LIMIT,
     Account,
@@ -65,6 +65,7 @@ __all__ = [
     "DamagedData",
     "DataGone",
     "DataSpool",
+    "DhtListed",
     "DhtRow",
     "DhtValues",
     "EntryName",

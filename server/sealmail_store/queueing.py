@@ -243,6 +243,14 @@ class QueueBook(QueueView):
             "UPDATE queue SET not_before = 0 WHERE number = ? AND state = 'waiting'", (number,)
         )
 
+    def bring_forward(self, latest: datetime) -> int:
+        """Let rows that were put off beyond ``latest`` be due at once; return how many."""
+        self._connection.execute(
+            "UPDATE queue SET not_before = 0 WHERE state = 'waiting' AND not_before > ?",
+            (seconds(latest),),
+        )
+        return self._connection.changes()
+
     def settle(self, number: int, state: QueueState, code: str, now: datetime) -> bool:
         """Keep what became of a row, without its block and its destination.
 

@@ -176,8 +176,32 @@ CREATE INDEX dht_values_by_age ON dht_values (type, date);
 CREATE INDEX dht_values_by_source ON dht_values (source, size);
 """
 
+# Until when a value of the DHT is kept: its own age, or that of the key that it travels with. How
+# many there are and their bytes are running sums, of each source and, under '*', of all. What is
+# here already stays as long as its type is kept. A value that waits was given here, and others do
+# not keep it yet; if it is ours too, a user gave it, and it never makes room.
+_VERSION_5 = """
+ALTER TABLE dht_values ADD COLUMN until INTEGER NOT NULL DEFAULT 0;
+UPDATE dht_values SET until = date + 86400 * CASE
+    WHEN revoked THEN 400 WHEN type = 'key-announcement' THEN 31 ELSE 10 END;
+ALTER TABLE dht_values ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
+UPDATE dht_values SET waits = ours;
+DROP INDEX dht_values_by_age;
+DROP INDEX dht_values_ours;
+CREATE INDEX dht_values_waiting ON dht_values (key) WHERE waits = 1;
+CREATE INDEX dht_values_by_end ON dht_values (until);
+CREATE INDEX dht_values_by_digest ON dht_values (key, digest, until);
+CREATE TABLE dht_shares (
+    source TEXT NOT NULL PRIMARY KEY,
+    entries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO dht_shares SELECT source, count(*), sum(size) FROM dht_values GROUP BY source;
+INSERT INTO dht_shares SELECT '*', count(*), coalesce(sum(size), 0) FROM dht_values;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.storagelevel import StorageLevel
 
+from sealmail_spark.codes import CODES
 from sealmail_spark.jobs import delivery, keys, pow, references, replicas
 from sealmail_spark.jobs.store import store_figures, store_findings
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Tables
+from sealmail_spark.schemas import FINDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,16 @@ class Audit:
 def kept(frame: DataFrame) -> DataFrame:
     """Have a frame computed once; on disk, since it may be larger than memory."""
     return frame.persist(StorageLevel.DISK_ONLY)
+
+
+def trouble_findings(tables: Tables) -> DataFrame:
+    """Return what is wrong with stores as a whole, whatever job looks at them."""
+    rows = [
+        (row.job, str(row.severity), each.code, each.store, None, None, None, each.detail)
+        for each in tables.troubles
+        for row in (CODES[each.code],)
+    ]
+    return tables.spark.createDataFrame(rows, FINDINGS)
 
 
 def audit_store(tables: Tables, background: Background) -> Audit:
@@ -93,13 +106,17 @@ def audit_pow(tables: Tables, background: Background) -> Audit:
     return Audit(pow.pow_findings(payments), figures, held=(payments,))
 
 
-def audit_delivery(ledger: DataFrame, tables: Tables | None) -> Audit:
-    """Tell how the mail of a ledger fared, and how much there was in stores each day."""
+def audit_delivery(ledger: DataFrame, tables: Tables | None, seen: int | None = None) -> Audit:
+    """Tell how the mail of a ledger fared, and how much there was in stores each day.
+
+    ``seen`` is the present of the ledger, in seconds since 1970; by default it is now.
+    """
+    present = int(datetime.now(UTC).timestamp()) if seen is None else seen
     figures = delivery.delivery_figures(ledger)
     if tables is not None:
         blocks = tables.blocks(delivery.COLUMNS, delivery.TYPES)
         figures = figures.unionByName(delivery.daily_figures(blocks))
-    return Audit(delivery.delivery_findings(ledger), figures)
+    return Audit(delivery.delivery_findings(ledger, present), figures)
 
 
 JOBS: Final[dict[str, Callable[[Tables, Background], Audit]]] = {

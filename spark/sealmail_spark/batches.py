@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sealmail_spark.bounds import bounded_row
 from sealmail_spark.facts import Facts, StoredRow
 
 MICROSECONDS: Final = 1_000_000
@@ -76,7 +77,7 @@ def rows_of_batch(batch: pa.RecordBatch) -> list[StoredRow]:
     columns = [batch.column(name).to_pylist() for name in CHECKED_COLUMNS]
     for place in (CHECKED_COLUMNS.index("seen"), CHECKED_COLUMNS.index("date")):
         columns[place] = [_seconds(moment) for moment in columns[place]]
-    return [StoredRow(*values) for values in zip(*columns, strict=True)]
+    return [bounded_row(StoredRow(*values)) for values in zip(*columns, strict=True)]
 
 
 def _seconds(moment: datetime) -> int:

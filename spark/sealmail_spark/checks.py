@@ -30,6 +30,7 @@ from sealmail_spark.announced_keys import announced_key
 from sealmail_spark.demands import DEMANDS, DHT, IN_TRANSIT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_spark.signatures import SignatureChecks
+from sealmail_spark.store_files import is_kept
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SLICE: Final = 1024 * 1024
@@ -76,8 +77,10 @@ class BlockChecks:
 
     def _read(self, row: StoredRow, waiting: list[_Stamped]) -> Facts:
         """Take a block apart; what remains is its stamp."""
-        facts = Facts()
-        if row.type == IN_TRANSIT or (row.type == BlockType.DATA and not self._thorough):
+        # What no server writes was told, and nothing more can be concluded from such a row.
+        facts = Facts(problems=list(row.wrong))
+        skipped = row.type == BlockType.DATA and not self._thorough
+        if row.wrong or row.type == IN_TRANSIT or skipped:
             return facts
         try:
             if row.type == BlockType.DATA:
@@ -104,7 +107,7 @@ class BlockChecks:
         identity = b""
         match block:
             case KeyAnnouncement():
-                facts.announced = announced_key(block, row.key, facts.problems)
+                facts.announced = announced_key(block, row.key, row.seen, facts.problems)
             case AddressClaim():
                 facts.address = block.address
                 identity = block.key_id.raw
@@ -152,6 +155,8 @@ def _proof(block: MessageAnnouncement) -> bytes:
 
 def _read_data(row: StoredRow, facts: Facts, header: DataHeader, waiting: list[_Stamped]) -> None:
     _check_lines(row, facts, header, hashlib.sha256(row.header + row.key).digest())
+    if row.identity:
+        facts.problems.append(Problem("wrong-identity", "data has no identity but its key"))
     if header.size != row.size:
         detail = f"{row.size} bytes are kept, its Data line says {header.size}"
         facts.problems.append(Problem("wrong-size", detail))
@@ -182,15 +187,24 @@ def _read_file(row: StoredRow, facts: Facts, header: DataHeader, path: Path) -> 
                 hasher.update(chunk)
                 check.update(chunk)
                 found += len(chunk)
+    except FileNotFoundError as error:
+        # A running server may have removed the block since its row was read.
+        if is_kept(path.parents[3], (row.type, row.key, row.identity, row.digest)):
+            _tell_missing_bytes(row, facts, error)
+        return
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        facts.problems.append(Problem("missing-bytes", f"{row.size} bytes: {reason}"))
+        _tell_missing_bytes(row, facts, error)
         return
     if found != row.size:
         _tell_wrong_size(row, facts, found)
         return
     _check_data_key(row, facts, hasher.key().raw)
     facts.bits = check.bits()
+
+
+def _tell_missing_bytes(row: StoredRow, facts: Facts, error: OSError) -> None:
+    reason = error.strerror or type(error).__name__
+    facts.problems.append(Problem("missing-bytes", f"{row.size} bytes: {reason}"))
 
 
 def _tell_wrong_size(row: StoredRow, facts: Facts, found: int) -> None:
@@ -213,6 +227,9 @@ def _check_lines(
     problems = facts.problems
     if join_lines(block.lines) != row.header:
         problems.append(Problem("malformed", "not kept in the canonical form"))
+    if row.revoked and row.type != BlockType.KEY_ANNOUNCEMENT:
+        detail = "recorded as revoked, which only a key can be"
+        problems.append(Problem("wrong-revocation", detail))
     if digest != row.digest:
         problems.append(Problem("wrong-digest", f"its content has {digest.hex()}"))
     date = (block.date - _EPOCH) // timedelta(seconds=1)

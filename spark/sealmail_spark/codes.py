@@ -29,6 +29,7 @@ class Code:
 _FAULT, _WARNING, _NOTICE = SEVERITIES
 
 CODES: Final[dict[str, Code]] = {
+    "unreadable-store": Code("store", _FAULT, "a store of which nothing can be read"),
     "malformed": Code("store", _FAULT, "a block that no reader would take"),
     "wrong-key": Code("store", _FAULT, "a block under a key that its content does not have"),
     "weak-stamp": Code("store", _FAULT, "a stamp below what every server asks for"),
@@ -61,4 +62,5 @@ CODES: Final[dict[str, Code]] = {
     "underpaid": Code("pow", _NOTICE, "mail without token, stamped below the present price"),
     "unacknowledged": Code("delivery", _NOTICE, "mail delivered long ago and not acknowledged"),
     "undelivered": Code("delivery", _WARNING, "mail that is not delivered after long"),
+    "given-up": Code("delivery", _WARNING, "mail that failed or expired before it was delivered"),
 }

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+class Problem(NamedTuple):
+    """What is wrong with a block: a code of ``findings`` and the evidence."""
+
+    code: str
+    detail: str
+
+
 class StoredRow(NamedTuple):
     """One entry of a store; ``data`` is a path where a file keeps the bytes.
 
     ``seen`` is the latest moment that its store knew of: the audit's present. ``certificate``
     is the announcement of the key that signed a claim: of the same store, or, in the DHT, the
     one that travels with it. ``held`` tells the server's own blocks from values of the DHT.
+    ``wrong`` is what no server writes in columns, which hold what is nearest to it instead.
     """
 
     store: str
@@ -33,13 +41,7 @@ class StoredRow(NamedTuple):
     data: bytes | Path | None
     certificate: bytes | None
     held: str
-
-
-class Problem(NamedTuple):
-    """What is wrong with a block: a code of ``findings`` and the evidence."""
-
-    code: str
-    detail: str
+    wrong: tuple[Problem, ...] = ()
 
 
 @dataclass(slots=True)

@@ -78,13 +78,23 @@ class History:
             # One file a run: histories are read whole.
             marked.write.mode("append").partitionBy("run").parquet(str(self.directory / name))
 
-    def earlier_claims(self, spark: SparkSession) -> DataFrame | None:
-        """Return the claims of the last run that looked at keys, if there was one."""
-        claims = self._read(spark, _CLAIMS)
-        if claims is None:
+    def earlier_claims(self, spark: SparkSession, stores: Sequence[str]) -> DataFrame | None:
+        """Return the claims of stores, each of the last run that looked at its keys.
+
+        Other stores in the same history say nothing of these.
+        """
+        claims, runs = self._read(spark, _CLAIMS), self._read(spark, _RUNS)
+        if claims is None or runs is None:
             return None
-        last = claims.agg(F.max("run")).collect()[0][0]
-        return claims.where(F.col("run") == last).drop("run")
+        looked = runs.where(F.col("job") == "keys").select(
+            "run", F.explode("stores").alias("store")
+        )
+        last = (
+            looked.where(F.col("store").isin(*stores))
+            .groupBy("store")
+            .agg(F.max("run").alias("run"))
+        )
+        return claims.join(last, ["store", "run"], "left_semi").drop("run")
 
     def drifts(self, spark: SparkSession, jobs: Sequence[str], question: Question) -> list[Drift]:
         """Return how the findings of jobs drift, and levels, ages and sizes of blocks.

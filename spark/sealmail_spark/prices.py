@@ -47,9 +47,12 @@ class Market:
         """Take the rate that ``sealmail pow bench --json`` printed into a file."""
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            return cls(float(told["hashes_per_second"][told["fastest"]]))
+            rate = float(told["hashes_per_second"][told["fastest"]])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is not what `sealmail pow bench --json` prints") from error
+        if not 0 < rate < math.inf:
+            raise ValueError(f"{path}: {rate} hashes a second is no rate")
+        return cls(rate)
 
     @property
     def recommended(self) -> Difficulty:

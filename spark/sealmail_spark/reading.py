@@ -19,11 +19,21 @@ from sealmail_spark.facts import StoredRow
 from sealmail_spark.payments import payment_batches
 from sealmail_spark.schemas import FACTS, PAYMENTS, TALLIES
 from sealmail_spark.source import FORMAT
-from sealmail_spark.store_files import StoreFolder, find_stores, latest_time_seen
+from sealmail_spark.store_files import (
+    StoreFolder,
+    clock_told,
+    counts_by_type,
+    find_stores,
+    is_moment,
+    latest_time_seen,
+)
 from sealmail_spark.store_index import UnreadableStore, open_index
 from sealmail_spark.tallies import tally_batches
+from sealmail_spark.versions import as_merged
 
 Batches = Iterable[pa.RecordBatch]
+# How much is repeated of what a store says and should not.
+_TOLD = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +57,20 @@ class Wish:
         return {name: value for name, value in told.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a store as a whole: a code of ``findings`` and the evidence."""
+
+    store: str
+    code: str
+    detail: str
+
+
 class Tables:
-    """The tables of some stores, or of an export of them."""
+    """The tables of some stores, or of an export of them.
+
+    ``stores`` are those that can be read; ``troubles`` tells of the others.
+    """
 
     def __init__(self, spark: SparkSession, paths: Sequence[Path], wish: Wish) -> None:
         self.spark = spark
@@ -57,7 +79,27 @@ class Tables:
         if exports and len(paths) > 1:
             raise UnreadableStore(exports[0], "an export is audited alone, not beside others")
         self._export = exports[0] if exports else None
-        self.stores = () if exports else name_stores(paths)
+        self.stores: tuple[StoreFolder, ...] = ()
+        self._known: dict[str, int] = {}
+        self.troubles: list[Trouble] = []
+        for store in () if exports else name_stores(paths):
+            self._look_into(store)
+
+    def _look_into(self, store: StoreFolder) -> None:
+        """Take a store in, or note why it cannot be read: the others are audited all the same."""
+        try:
+            with open_index(store.directory) as index:
+                told, latest = clock_told(index), latest_time_seen(index)
+            for held in HELD:
+                counts_by_type(store, held)
+        except UnreadableStore as error:
+            self.troubles.append(Trouble(store.name, "unreadable-store", error.reason))
+            return
+        if told is not None and not is_moment(told):
+            detail = f"its latest-time-seen is {told[:_TOLD]!r}"
+            self.troubles.append(Trouble(store.name, "malformed", detail))
+        self.stores += (store,)
+        self._known[store.name] = latest
 
     def names(self) -> tuple[str, ...]:
         """Return the names of the stores."""
@@ -70,7 +112,7 @@ class Tables:
         if self._export is not None:
             known = {name: mark.seen for name, mark in read_mark(self._export).items()}
         else:
-            known = {store.name: _latest(store) for store in self.stores}
+            known = self._known
         return {name: self.wish.seen or latest for name, latest in known.items()}
 
     def tallies(self) -> DataFrame:
@@ -129,10 +171,13 @@ class Tables:
         return reader.option("types", ",".join(types))
 
     def _exported(self, types: Sequence[str], held: Sequence[str] = (SERVER,)) -> DataFrame:
-        """Return the blocks of the export, each with the last time its store was seen at."""
+        """Return the blocks of the export, each with the last time its store was seen at.
+
+        The export has every version that there was; a store has one.
+        """
         if self._export is None:
             raise ValueError("not an export")
-        blocks = self.spark.read.parquet(str(self._export / EXPORTED_BLOCKS))
+        blocks = as_merged(self.spark.read.parquet(str(self._export / EXPORTED_BLOCKS)))
         seen = F.lit(self.wish.seen)
         for name, latest in self.moments().items():
             seen = F.when(F.col("store") == name, F.lit(latest)).otherwise(seen)
@@ -151,11 +196,6 @@ def name_stores(paths: Sequence[Path]) -> tuple[StoreFolder, ...]:
         else StoreFolder(str(store.directory), store.directory)
         for _, store in found
     )
-
-
-def _latest(store: StoreFolder) -> int:
-    with open_index(store.directory) as index:
-        return latest_time_seen(index)
 
 
 def _summing(

@@ -1,19 +1,20 @@
 """The report: everything a run found, as one HTML page that needs nothing beside itself.
 
-Words of strangers (user ids, reasons) are in it, so every text is escaped and nothing is executed.
+Words of strangers (user ids, reasons) are in it: every text is escaped, what could turn it around
+is replaced, and nothing is executed.
 """
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from html import escape
 from typing import Any, Final
 
 from sealmail_protocol.dates import format_date
 from sealmail_spark.codes import CODES, SEVERITIES
 from sealmail_spark.history import Drift
 from sealmail_spark.report_style import STYLE
-from sealmail_spark.results import Summary
+from sealmail_spark.results import Summary, readable
 from sealmail_spark.svg import Series, bars, lines
 
 _TYPES: Final = (
@@ -28,7 +29,10 @@ _JOBS: Final = {
     "pow": "The price of spam",
     "delivery": "Delivery",
 }
-_MOST_USERS = 15
+MOST_USERS: Final = 15
+# By what users are ranked, and the group in which each measure of users is summed up.
+RANKING_OF_USERS: Final = "total apportioned bytes of user"
+ALL_USERS: Final = "all users"
 # Columns of the table of users and what is summed up in them; more have no room on a phone.
 _BYTES_OF_USER: Final = {
     "data": ("bytes of user",),
@@ -40,6 +44,9 @@ _BYTES_OF_USER: Final = {
 }
 # What ``signature`` of facts can say.
 _OUTCOMES: Final = ("good", "bad", "no key", "undecided", "left out")
+
+# Days: nothing is kept for longer but revocations, and two ahead is more than any server takes.
+_AHEAD, _AGED = -2, 60
 
 # job, measure, group, value; summed over stores
 Figure = tuple[str, str, str, float]
@@ -133,8 +140,14 @@ class Report:
         found: dict[str, float] = {}
         for each_job, each, group, value in self.figures:
             if (each_job, each) == (job, measure):
-                found[group] = found.get(group, 0) + value
+                told = readable(group)
+                found[told] = found.get(told, 0) + value
         return found
+
+
+def escape(text: str) -> str:
+    """Return text of strangers as it can stand in the page."""
+    return html.escape(readable(text))
 
 
 _BLOCKS: Final = ("store", "blocks")
@@ -177,13 +190,30 @@ def _layers(split: Mapping[str, Mapping[int, float]], places: Sequence[int]) -> 
     return [Series(kind, tuple(split[kind].get(place) for place in places)) for kind in order]
 
 
-def _stacked(report: Report, job: str, measure: str, title: str, unit: str, suffix: str) -> str:
+def _stacked(report: Report, job: str, measure: str, title: str, unit: str) -> str:
     split = _typed(report.of(job, measure))
     found = {number for layer in split.values() for number in layer}
     if not found:
         return ""
     places = range(min(found), min(max(found), min(found) + 80) + 1)
-    return bars(title, [f"{place}{suffix}" for place in places], _layers(split, places), unit)
+    return bars(title, [str(place) for place in places], _layers(split, places), unit)
+
+
+def _ages(report: Report) -> str:
+    """Draw ages by days; what is odd stands at either end, or it would push all else aside."""
+    split: dict[str, dict[int, float]] = {}
+    for kind, layer in _typed(report.of("store", "age")).items():
+        within = split.setdefault(kind, {})
+        for day, blocks in layer.items():
+            place = max(_AHEAD, min(day, _AGED))
+            within[place] = within.get(place, 0) + blocks
+    found = {day for layer in split.values() for day in layer}
+    if not found:
+        return ""
+    places = range(min(found), max(found) + 1)
+    ends = {_AHEAD: f"{_AHEAD}d or earlier", _AGED: f"{_AGED}d and more"}
+    labels = [ends.get(place, f"{place}d") for place in places]
+    return bars("Ages", labels, _layers(split, places), "blocks")
 
 
 def _sizes(report: Report) -> str:
@@ -272,7 +302,7 @@ def _prices(report: Report) -> str:
 
 
 def _paid(report: Report) -> str:
-    return _stacked(report, "pow", "paid", "Levels paid by mail", "mails", "")
+    return _stacked(report, "pow", "paid", "Levels paid by mail", "mails")
 
 
 def _work(report: Report) -> str:
@@ -291,18 +321,19 @@ def _work(report: Report) -> str:
 
 
 def _users(report: Report) -> str:
-    shares = report.of("references", "total apportioned bytes of user")
+    shares = report.of("references", RANKING_OF_USERS)
     if not shares:
         return ""
     columns = [
         [report.of("references", measure) for measure in measures]
         for measures in _BYTES_OF_USER.values()
     ]
-    most = sorted(shares, key=lambda user: -shares[user])[:_MOST_USERS]
+    users = [user for user in shares if user != ALL_USERS]
+    most = sorted(users, key=lambda user: -shares[user])[:MOST_USERS]
     rows = "".join(
         _row(f"<code>{escape(user)}</code>", [_sum_of(found, [user]) for found in columns])
         for user in most
-    ) + _row("all users", [_sum_of(found, shares) for found in columns])
+    ) + _row(ALL_USERS, [_sum_of(found, [ALL_USERS]) for found in columns])
     heads = "".join(f"<th class='number'>{title}</th>" for title in _BYTES_OF_USER)
     saved = report.of("references", "single-copy savings").get("bytes", 0)
     orphans = report.of("references", "orphans").get("bytes", 0)
@@ -366,8 +397,8 @@ def _delivery(report: Report) -> str:
 _PLOTS: Final = {
     "store": (
         _signatures,
-        lambda report: _stacked(report, "store", "level", "Levels of stamps", "blocks", ""),
-        lambda report: _stacked(report, "store", "age", "Ages", "blocks", "d"),
+        lambda report: _stacked(report, "store", "level", "Levels of stamps", "blocks"),
+        _ages,
         _sizes,
     ),
     "references": (_users,),

@@ -88,6 +88,11 @@ def write_results(directory: Path, findings: DataFrame, figures: DataFrame) -> N
             file.writelines(f"{line}\n" for line in _lines(frame))
 
 
+def readable(text: str) -> str:
+    """Return text of strangers without what could steer a terminal, or turn text around."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def _lines(frame: DataFrame) -> Iterator[str]:
     """Yield rows as JSON, a partition at a time: there may be more than memory holds."""
     for row in frame.toLocalIterator():

@@ -14,13 +14,15 @@ from sealmail_spark.packing import pack
 from sealmail_spark.source import SealmailSource
 
 _APPLICATION: Final = "sealmail-audit"
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
 # What any session can be told. A few partitions are ample for sums; Spark makes fewer of them.
 _SETTINGS: Final = {
-    "spark.sql.session.timeZone": "UTC",
+    _TIME_ZONE: "UTC",
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
 }
 _CONFIGURED: Final = "SPARK_CONF_DIR"
+# What makes a task fail is told once, by who asked for it.
 _QUIET: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -29,6 +31,10 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %c{1}: %m%n
+logger.task.name = org.apache.spark.executor.Executor
+logger.task.level = off
+logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
+logger.tasks.level = off
 """
 
 
@@ -41,6 +47,8 @@ def open_session(master: str | None = None, *, watched: bool = False) -> SparkSe
     """
     running = SparkSession.getActiveSession()
     spark = running or _start(master, watched=watched)
+    # Days and dates are told in UTC, whoever has started the session.
+    spark.conf.set(_TIME_ZONE, _SETTINGS[_TIME_ZONE])
     spark.dataSource.register(SealmailSource)
     return spark
 

@@ -13,6 +13,8 @@ from sealmail_protocol.signed_text import KEY_BEGIN, KEY_END, SignedText
 from sealmail_spark.demands import DHT
 from sealmail_spark.facts import Facts, Problem, StoredRow
 from sealmail_verify.errors import BadSignature, Undecided
+from sealmail_verify.evidence import read_key_block
+from sealmail_verify.key_parts import sealing_parts
 from sealmail_verify.results import Lifetime, Verification
 
 _ESCAPE: Final = b"\r\n- "
@@ -118,5 +120,11 @@ def _read_certificate(verifier: Verifying, facts: Facts, block: KeyAnnouncement)
         # A key that cannot be read cannot verify anything either; that is reported.
         return
     facts.announced.read = True
-    facts.announced.key_expires = held.expires
+    # When the last part that mail is sealed to has expired, nobody can write to the key.
+    sealing = sealing_parts(read_key_block(block.signed.armored_key))
+    last = [part.expires for part in sealing if part.expires is not None]
+    ends = [held.expires] if held.expires is not None else []
+    if sealing and len(last) == len(sealing):
+        ends.append(max(last))
+    facts.announced.key_expires = min(ends, default=None)
     facts.announced.old_self_signature = held.old_self_signature

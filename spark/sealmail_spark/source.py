@@ -20,6 +20,7 @@ two of them. What a server only holds for others (type ``proxied``) is read only
 """
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +36,7 @@ from sealmail_spark.batches import (
     facts_batch,
     record_batch,
 )
+from sealmail_spark.bounds import bounded, bounded_row
 from sealmail_spark.checking import HASHED, checks_for
 from sealmail_spark.demands import HELD, SERVER
 from sealmail_spark.facts import StoredRow
@@ -46,6 +48,7 @@ from sealmail_spark.store_files import (
     StoreFolder,
     data_file,
     find_stores,
+    is_kept,
     key_ranges,
     rows_of,
 )
@@ -58,6 +61,7 @@ DEFAULT_ROWS: Final = 100_000
 # a block, so a page of bodies ends by its bytes.
 _PAGE_ROWS: Final = 1024
 _PAGE_BYTES: Final = 16 * 1024 * 1024
+_PLACED: Final = ("type", "key", "identity", "digest", "size")
 _MOMENTS: Final = {"seen", "date"}
 _FLAGS: Final = {"revoked", "paid"}
 
@@ -133,6 +137,15 @@ class _Reader(DataSourceReader):
         )
         return [_Part(each) for each in ranges]
 
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what is in a range; where there is none, Spark asks once for nothing."""
+        part: KeyRange | None = getattr(partition, "value", None)
+        return iter(()) if part is None else self._batches(part)
+
+    @abstractmethod
+    def _batches(self, part: KeyRange) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range."""
+
 
 def _stores_of(options: Mapping[str, str]) -> tuple[StoreFolder, ...]:
     listed = options.get("stores")
@@ -154,13 +167,12 @@ def _held(options: Mapping[str, str]) -> tuple[str, ...]:
 class _BlockReader(_Reader):
     """Reads blocks as they are."""
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: KeyRange) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
-        part = partition.value
         names = self.schema.names
         schema = arrow_schema(self.schema)
-        # The key and the size tell where a large body lies.
-        for rows in rows_of(part, [*names, "key", "size"], _PAGE_ROWS):
+        # These tell where a large body lies, and whether it still belongs there.
+        for rows in rows_of(part, [*names, *_PLACED], _PAGE_ROWS):
             for page in _pages(part, rows, names):
                 yield record_batch(list(zip(*page, strict=True)), schema)
 
@@ -171,12 +183,15 @@ def _pages(
     """Complete rows by what is not in the index, in pages of a bearable size."""
     page: list[list[Any]] = []
     held = 0
-    for *values, key, size in rows:
+    for *values, type, key, identity, digest, size in rows:
         row = [_value(part, name, value) for name, value in zip(names, values, strict=True)]
         if "data" in names:
-            place = names.index("data")
+            place, directory = names.index("data"), part.store.directory
             if row[place] is None and size > 0:
-                row[place] = _body(data_file(part.store.directory, key))
+                row[place] = _body(data_file(directory, key))
+                if row[place] is None and not is_kept(directory, (type, key, identity, digest)):
+                    # It was removed between the row and its bytes.
+                    continue
             held += len(row[place] or b"")
         page.append(row)
         if held > _PAGE_BYTES:
@@ -193,6 +208,7 @@ def _value(part: KeyRange, name: str, value: Any) -> Any:
         return part.held
     if name == "seen":
         return part.seen * MICROSECONDS
+    value = bounded(name, value)
     if name in _MOMENTS:
         return value * MICROSECONDS
     return bool(value) if name in _FLAGS else value
@@ -209,11 +225,11 @@ def _body(path: Path) -> bytes | None:
 class _FactsReader(_Reader):
     """Reads blocks and examines them in one go, so that bodies never leave the worker."""
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: KeyRange) -> Iterator[pa.RecordBatch]:
         """Yield the facts of a range."""
         names = self.schema.names
         checks, schema = checks_for(self.options, names), arrow_schema(self.schema)
-        for rows in stored_rows(partition.value, bodies=not HASHED.isdisjoint(names)):
+        for rows in stored_rows(part, bodies=not HASHED.isdisjoint(names)):
             yield facts_batch(rows, checks.examine(rows), schema)
 
 
@@ -222,17 +238,17 @@ class _TallyReader(_Reader):
 
     in_transit = True
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: KeyRange) -> Iterator[pa.RecordBatch]:
         """Yield the tallies of a range."""
-        return tally_batches(stored_rows(partition.value), checks_for(self.options))
+        return tally_batches(stored_rows(part), checks_for(self.options))
 
 
 class _PaymentReader(_Reader):
     """Reads, examines and sums up what mail has paid."""
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def _batches(self, part: KeyRange) -> Iterator[pa.RecordBatch]:
         """Yield the payments of a range."""
-        return payment_batches(stored_rows(partition.value), checks_for(self.options))
+        return payment_batches(stored_rows(part), checks_for(self.options))
 
 
 _READERS: Final[dict[str, Callable[[Mapping[str, str], StructType], _Reader]]] = {
@@ -260,5 +276,5 @@ def stored_rows(part: KeyRange, *, bodies: bool = True) -> Iterator[list[StoredR
             values[0], values[1], values[held_at] = store, seen, part.held
             if bodies and values[data_at] is None and values[size_at] > 0:
                 values[data_at] = data_file(directory, values[key_at])
-            found.append(StoredRow(*values))
+            found.append(bounded_row(StoredRow(*values)))
         yield found

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sealmail_spark import dht_rows
+from sealmail_spark.bounds import LAST_MOMENT
 from sealmail_spark.demands import DHT, IN_TRANSIT, SERVER
 from sealmail_spark.store_index import (
     INDEX_NAME,
@@ -30,6 +31,7 @@ _EXPRESSIONS: Final = dict.fromkeys((UNREAD, "store", "seen", "held"), "NULL") |
 _DEEPEST = 3
 _KEY_SPACE = 1 << 160
 _KEY_BYTES = 20
+_MAIL: Final = "message-announcement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +46,18 @@ class StoreFolder:
 class KeyRange:
     """The entries of one type from one key on, up to another that is not included.
 
-    Only rows numbered beyond ``after``, where those up to it are known already; values of the
-    DHT, which come and go, are read from the beginning.
+    Only rows numbered beyond ``after``, where those up to it are known already, and up to
+    ``upto``; values of the DHT, which come and go, are read from the beginning and to the end.
     """
 
     store: StoreFolder
     seen: int
     type: str
-    first: bytes
+    first: bytes | None
     end: bytes | None
     after: int = 0
     held: str = SERVER
+    upto: int | None = None
 
 
 def find_stores(path: Path) -> tuple[StoreFolder, ...]:
@@ -64,7 +67,15 @@ def find_stores(path: Path) -> tuple[StoreFolder, ...]:
     found = _stores_below(path, _DEEPEST)
     if not found:
         raise UnreadableStore(path, "no store here: no index.sqlite in it or below")
-    return tuple(StoreFolder(_name(path, directory), directory.absolute()) for directory in found)
+    names = [_name(path, directory) for directory in found]
+    return tuple(
+        # Of stores that would have one name, each has all steps of its way in it.
+        StoreFolder(
+            name if names.count(name) == 1 else directory.relative_to(path).as_posix(),
+            directory.absolute(),
+        )
+        for name, directory in zip(names, found, strict=True)
+    )
 
 
 def _stores_below(path: Path, depth: int) -> list[Path]:
@@ -92,11 +103,23 @@ def latest_time_seen(index: StoreIndex) -> int:
 
     A backup is judged by the time when it was taken, not by the time of the audit.
     """
-    known = index.ask("SELECT value FROM settings WHERE name = 'latest-time-seen'")
-    if known:
-        return int(known[0][0])
-    ((latest,),) = index.ask("SELECT max(date) FROM entries")
+    told = clock_told(index)
+    if told is not None and is_moment(told):
+        return int(told)
+    question = "SELECT max(date) FROM entries WHERE date BETWEEN 0 AND ?"
+    ((latest,),) = index.ask(question, (LAST_MOMENT,))
     return int(latest) if latest is not None else int(datetime.now(UTC).timestamp())
+
+
+def clock_told(index: StoreIndex) -> str | None:
+    """Return what a store says of its clock, which should be a moment; nothing if it is new."""
+    known = index.ask("SELECT value FROM settings WHERE name = 'latest-time-seen'")
+    return str(known[0][0]) if known else None
+
+
+def is_moment(told: str) -> bool:
+    """Tell whether text is a number of seconds that a date can be made of."""
+    return told.isascii() and told.isdecimal() and len(told) < 20 and int(told) <= LAST_MOMENT
 
 
 def key_ranges(
@@ -111,6 +134,9 @@ def key_ranges(
 ) -> list[KeyRange]:
     """Share the keys of all stores out in ranges of about ``rows_each`` rows of one type.
 
+    Mail that arrives from now on is left out, since some of its data would not be read;
+    data is not bounded, since a copy with a newer Date takes the place of one that was there.
+
     ``held`` tells whether the server's own blocks are read, what it keeps for the DHT, or both.
     Without ``types`` all are read, ``IN_TRANSIT`` only if asked.
     """
@@ -118,15 +144,18 @@ def key_ranges(
     for store in stores:
         with open_index(store.directory) as index:
             latest = latest_time_seen(index) if seen is None else seen
+            ((last,),) = index.ask("SELECT max(id) FROM entries")
         known = (after or {}).get(store.name, 0)
         for where in held:
             for type, count in counts_by_type(store, where).items():
                 if (in_transit or type != IN_TRANSIT) if types is None else type in types:
                     pieces = max(1, -(-count // rows_each))
-                    bounds = [_bound(place, pieces) for place in range(pieces)]
+                    # A key may be shorter than it should be, and stand before all others.
+                    bounds = [None, *(_bound(place, pieces) for place in range(1, pieces))]
                     ends = [*bounds[1:], None]
+                    upto = last if type == _MAIL else None
                     ranges += [
-                        KeyRange(store, latest, type, first, end, known, where)
+                        KeyRange(store, latest, type, first, end, known, where, upto)
                         for first, end in zip(bounds, ends, strict=True)
                     ]
     return ranges
@@ -138,7 +167,11 @@ def counts_by_type(store: StoreFolder, held: str = SERVER) -> dict[str, int]:
         if held == DHT and not dht_rows.has_values(index):
             return {}
         question = f"SELECT type, count(*) FROM {_TABLES[held]} GROUP BY type"  # noqa: S608 - our own tables
-        return dict(index.ask(question))
+        counts: dict[str, int] = dict(index.ask(question))
+    if any("\N{REPLACEMENT CHARACTER}" in type for type in counts):
+        # By such a name no row could be asked for.
+        raise UnreadableStore(store.directory / INDEX_NAME, "a type that is no text")
+    return counts
 
 
 _TABLES: Final = {SERVER: "entries", DHT: dht_rows.TABLE}
@@ -159,22 +192,35 @@ def rows_of(part: KeyRange, columns: Sequence[str], page: int) -> Iterator[list[
     asked = dht_rows.COLUMNS if of_dht else [_EXPRESSIONS.get(name, name) for name in columns]
     question = (
         f"SELECT {', '.join(asked)}, key, identity FROM {_TABLES[part.held]} e"  # noqa: S608 - our own columns
-        f" WHERE {_OF_TYPE[part.held]} AND (key, identity) {{beyond}} (?, ?)"
+        f" WHERE {_OF_TYPE[part.held]}{{beyond}}"
     )
     limits: tuple[object, ...] = ()
+    last: tuple[object, ...] = ()
     if part.end is not None:
         question += " AND key < ?"
         limits += (part.end,)
     if part.after and not of_dht:
         question += " AND id > ?"
         limits += (part.after,)
+    if part.upto is not None and not of_dht:
+        question += " AND id <= ?"
+        limits += (part.upto,)
     question += f" ORDER BY key, identity LIMIT {page}"
-    beyond, last = ">=", (part.first, b"")
+    beyond = ""
+    if part.first is not None:
+        beyond, last = " AND key >= ?", (part.first,)
     with open_index(part.store.directory) as index:
         while rows := index.ask(question.format(beyond=beyond), (part.type, *last, *limits)):
-            beyond, last = ">", rows[-1][-2:]
+            beyond, last = " AND (key, identity) > (?, ?)", rows[-1][-2:]
             bare = [row[:-2] for row in rows]
             yield [dht_rows.row_of(columns, row) for row in bare] if of_dht else bare
+
+
+def is_kept(directory: Path, row: tuple[str, bytes, bytes, bytes]) -> bool:
+    """Tell whether a store still has a row of this type, key, identity and digest."""
+    question = "SELECT 1 FROM entries WHERE (type, key, identity, digest) = (?, ?, ?, ?)"
+    with open_index(directory) as index:
+        return bool(index.ask(question, row))
 
 
 def data_file(directory: Path, key: bytes) -> Path:

@@ -19,6 +19,14 @@ ROW_COLUMNS: Final = (
     *("type", "key", "identity", "date", "size", "stamp_bits", "digest", "poster", "revoked"),
     *("holder", "paid", "source", "header", "data"),
 )
+# Of each column the kind of its values; only of two there may be none.
+_KINDS: Final = (
+    dict.fromkeys(("type", "poster", "source"), "TEXT")
+    | dict.fromkeys(("key", "identity", "digest", "holder", "header", "data", "body"), "BLOB")
+    | dict.fromkeys(("date", "size", "stamp_bits", "revoked", "paid"), "INTEGER")
+)
+_MAY_LACK: Final = frozenset({"poster", "data"})
+_TABLES: Final = ("entries", "dht_values")
 # A reader waits only while the writer restarts its log.
 _PATIENCE_SECONDS = 10.0
 
@@ -39,12 +47,12 @@ class StoreIndex:
 
     def __init__(self, directory: Path) -> None:
         self._path = (directory / INDEX_NAME).absolute()
-        self._open()
+        try:
+            self._open()
+        except (sqlite3.Error, OSError) as error:
+            raise UnreadableStore(self._path, str(error)) from error
         try:
             self._check()
-        except sqlite3.Error as error:
-            self.close()
-            raise UnreadableStore(self._path, str(error)) from error
         except BaseException:
             self.close()
             raise
@@ -55,6 +63,7 @@ class StoreIndex:
         self._connection = sqlite3.connect(
             f"{self._path.as_uri()}?{how}", uri=True, timeout=_PATIENCE_SECONDS
         )
+        self._connection.text_factory = _text
 
     def _check(self) -> None:
         ((application,),) = self.ask("PRAGMA application_id")
@@ -64,19 +73,26 @@ class StoreIndex:
         if lacking:
             reason = f"its entries lack {', '.join(sorted(lacking))}"
             raise UnreadableStore(self._path, reason)
+        # Who made an index may be hostile. In strict tables of these columns every value is of its
+        # kind, and there is a key to page by.
+        strict = {row[1] for row in self.ask("PRAGMA table_list") if row[5]}
+        for table in _TABLES:
+            told = self.ask(f"PRAGMA table_info({table})")
+            if told and not (table in strict and all(_is_certain(*row[1:4]) for row in told)):
+                raise UnreadableStore(self._path, f"its {table} can hold values of any kind")
 
     def columns(self, table: str) -> set[str]:
         """Return the columns of a table; none where there is no such table."""
         return {row[1] for row in self.ask(f"PRAGMA table_info({table})")}
 
     def ask(self, question: str, values: tuple[object, ...] = ()) -> Rows:
-        """Return all rows that answer a question."""
+        """Return all rows that answer a question; damage is an ``UnreadableStore``."""
         while True:
             try:
                 rows = self._connection.execute(question, values).fetchall()
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
                 if self._is_as_opened():
-                    raise
+                    raise UnreadableStore(self._path, str(error)) from error
             else:
                 if self._is_as_opened():
                     return rows
@@ -101,6 +117,15 @@ class StoreIndex:
 def open_index(directory: Path) -> StoreIndex:
     """Open the index of a store, unable to change it; refuse what is none."""
     return StoreIndex(directory)
+
+
+def _is_certain(name: str, kind: str, never_null: int) -> bool:
+    return name not in _KINDS or (kind == _KINDS[name] and (bool(never_null) or name in _MAY_LACK))
+
+
+def _text(stored: bytes) -> str:
+    """Read what should be text, whatever it is."""
+    return stored.decode("utf-8", "replace")
 
 
 def _at_rest(path: Path) -> tuple[int, int] | None:

@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.end_to_end.dying_program import named
 from tests.end_to_end.programs import User, letter_to
 
 from sealmail_client.acknowledgments import look_for_acknowledgments
@@ -21,7 +21,6 @@ from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.drafts import Addressee, Draft
 from sealmail_client.following import follow_queue
 from sealmail_client.home_database import HomeDatabase
-from sealmail_client.inbox import Step
 from sealmail_client.outbox import Stage
 from sealmail_client.posting import Peer
 from sealmail_client.profile import Home
@@ -29,16 +28,6 @@ from sealmail_client.receiving import Receiver
 from sealmail_client.sending import Sender
 from sealmail_client.settings import Delivery
 
-MESSAGE_TABLES = (
-    "outgoing",
-    "outgoing_data",
-    "outgoing_recipient",
-    "outgoing_taken",
-    "proxied",
-    "incoming",
-    "mail",
-    "mailbox",
-)
 # What a mail becomes on its way, and an acknowledgment: each by one commit.
 STAMPING = ("outgoing_recipient sealed", "outgoing_data", "outgoing_recipient stamped")
 SENDING = {
@@ -92,16 +81,6 @@ class DyingDatabase(HomeDatabase):
         if self._name and death not in self._survived:
             self._survived.add(death)
             raise Crash
-
-
-def named(statement: str, values: Sequence[object]) -> str:
-    """Name a change of a message by its table and the stage or step it comes to; others not."""
-    found = re.search(r"(?:INTO|UPDATE|FROM) (\w+)", statement)
-    assert found is not None
-    if found[1] not in MESSAGE_TABLES:
-        return ""
-    reached = [one for one in values if isinstance(one, Stage | Step)]
-    return " ".join((found[1], *reached))
 
 
 def around(*names: str) -> set[str]:

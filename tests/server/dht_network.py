@@ -168,12 +168,16 @@ def acknowledgment(
 
 
 def mail(
-    number: int, recipient: KeyId, date: datetime, price: Difficulty = DHT_PRICE
+    number: int,
+    recipient: KeyId,
+    date: datetime,
+    price: Difficulty = DHT_PRICE,
+    more: Sequence[BlockKey] = (),
 ) -> tuple[BlockKey, bytes]:
-    """Return the key and the body of a message-announcement."""
+    """Return the key and the body of a message-announcement, a large one if it names ``more``."""
     named = BlockKey(number.to_bytes(20))
-    stamp = mint(message_challenge(recipient, named, date, (named,)), price)
-    block = make_announcement(date, stamp, recipient, "0", (named,), named)
+    stamp = mint(message_challenge(recipient, named, date, (named, *more)), price)
+    block = make_announcement(date, stamp, recipient, "0", (named, *more), named)
     assert isinstance(block, MessageAnnouncement)
     return block.own_key, serialise_block(block)
 
@@ -220,12 +224,13 @@ class Liar(DhtNode):
             network_id(settings.network),
             self._lie,
             Allowance(Rate(1_000_000, 1_000_000)),
+            Allowance(Rate(1_000_000, 1_000_000)),
             timeout=settings.timeout,
         )
 
     async def take(self, key: BlockKey, body: bytes, source: str, *, ours: bool = False) -> Value:
         """Say that it was kept."""
-        return await self.examiner.examine(key, body, self._clock())
+        return await self.examiner.examine(key, body, self.clock())
 
     async def list_falsely(self, request: Request) -> bytes:
         """List a small value that does not hold."""
@@ -259,7 +264,8 @@ class Forger(Liar):
 
     async def value(self, key: BlockKey, digest: bytes) -> DhtRow | None:
         """Give an acknowledgment that belongs elsewhere."""
-        return DhtRow(key, "data", b"", digest, self._clock(), 0, False, key.raw, "", False, FALSE)
+        date = self.clock()
+        return DhtRow(key, "data", b"", digest, date, date, 0, False, key.raw, "", False, FALSE)
 
 
 class Staller(Forger):

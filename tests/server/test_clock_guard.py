@@ -103,6 +103,27 @@ def test_a_clock_in_doubt_is_not_remembered_until_the_operator_confirms_it(
     asyncio.run(run())
 
 
+def test_what_a_clock_that_was_ahead_put_off_is_due_when_it_is_set_right(tmp_path: Path) -> None:
+    """It would wait until that day; what its user wants to go in three days waits on."""
+
+    async def run() -> None:
+        clock = TurnedClock(NOW)
+        async with BlockStore.open(tmp_path / "store", create=True) as store:
+            guard = await guard_of(store, clock)
+            waits = [NOW + timedelta(days=50, minutes=5), NOW + timedelta(days=3)]
+            rows = [QueueRow(QueueKind.MIRROR, b"d" * 32, NOW, not_before=each) for each in waits]
+            await store.write(lambda view: [view.queue.put(row) for row in rows])
+            clock.turn(days=50)
+            await guard.tick()
+            clock.moment = NOW
+            assert guard.state() is ClockState.BEHIND
+            await guard.confirm()
+            kept = await store.read(lambda view: view.queue.all(QueueKind.MIRROR, limit=9))
+            assert [row.not_before for row in kept] == [None, waits[1]]
+
+    asyncio.run(run())
+
+
 def test_a_little_behind_lowers_nothing(tmp_path: Path) -> None:
     """Steps back within the hour do not add up."""
 

@@ -1,22 +1,28 @@
 """What a node keeps when room is short: a part for each source, then what is nearest to it."""
 
 import asyncio
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.server.dht_network import Network, data, network
+from tests.server.dht_network import Network, data, mail, network
+from tests.server.users import User, now
 
 from sealmail_net.dialing import DialSettings
+from sealmail_protocol.keys import BlockKey, KeyId, address_key
 from sealmail_protocol.replies import Accepted, Refused, Verdict
 from sealmail_server.config import Config
+from sealmail_server.dht import desk as desks
 from sealmail_server.dht.datagrams import Place
-from sealmail_server.dht.desk import EntangledDesk
+from sealmail_server.dht.desk import EntangledDesk, Posted
 from sealmail_server.dht.holdings import PART_OF_ONE_SOURCE, NoRoom
 from sealmail_server.dht.neighbours import distance, network_of
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.peers import EntangledPeers
+from sealmail_server.dht.values import read_value, value_of
 from sealmail_server.setting_rules import BadConfig
 from sealmail_server.visitor import ANONYMOUS, Visitor
 
@@ -71,14 +77,14 @@ def test_a_network_is_one_source_by_datagram_and_by_tls(
     asyncio.run(scenario())
 
 
-def desk_of(net: Network, node: DhtNode) -> EntangledDesk:
+def desk_of(net: Network, node: DhtNode, posted: Posted = lambda *_: None) -> EntangledDesk:
     """Return a desk that gives its values to a node."""
     return EntangledDesk(
         node,
         net.stores[node.neighbourhood.key.id],
         lambda: net.time,
         lambda _, error: Refused(error.code, error.reason),
-        lambda *_: None,
+        posted,
         EntangledPeers((), DialSettings(), node.examiner, lambda: net.time),
     )
 
@@ -117,6 +123,167 @@ def test_a_full_node_keeps_what_is_nearest_and_what_its_users_gave(tmp_path: Pat
             with pytest.raises(NoRoom):
                 await node.take(*offered[-1], "late")
             assert (await node.holdings.count()).bytes <= ROOM
+
+    asyncio.run(scenario())
+
+
+def test_strangers_values_make_room_and_users_values_find_it(tmp_path: Path) -> None:
+    """Both wait for others to keep them; only a user's stays, and enters though it is far."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add(room=ROOM)
+            own = node.neighbourhood.key.id
+            offered = [data(number.to_bytes(4) * (SIZE // 4), net.time) for number in range(30)]
+            offered.sort(key=lambda each: distance(each[0].raw, own))
+            strangers, users = offered.pop(), offered.pop()
+            assert (await node.accept(*strangers, "a stranger", waits=True)).news
+            assert await node.holdings.unspread() == (strangers[0],)
+            for number, each in enumerate(reversed(offered)):
+                await node.take(*each, f"source {number}")
+            assert not await node.holdings.under(strangers[0])
+            assert (await node.accept(*users, "a user", ours=True)).news
+            assert await node.holdings.under(users[0])
+            assert (await node.holdings.count()).bytes <= ROOM
+
+    asyncio.run(scenario())
+
+
+def test_nobody_pays_with_the_room_of_another(tmp_path: Path) -> None:
+    """A value that is here already stays booked where it came from, or is paid for anew."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add(room=ROOM)
+            store = net.stores[node.neighbourhood.key.id]
+
+            async def used(source: str) -> int:
+                return (await store.read(lambda view: view.dht.count(source))).bytes
+
+            key, body = data(bytes(SIZE), net.time)
+            await node.take(key, body, "one")
+            await node.take(*data(b"x" * SIZE, net.time), "another")
+            before = await used("one"), await used("another")
+            assert not (await node.accept(key, body, "another", waits=True)).news
+            with pytest.raises(NoRoom):
+                await node.accept(key, body, "another", ours=True)
+            # Nor does what another paid for make room for a newer form of it.
+            with pytest.raises(NoRoom):
+                await node.take(*data(bytes(SIZE), net.time + timedelta(seconds=1)), "another")
+            assert (await used("one"), await used("another")) == before
+            assert (await node.accept(key, body, "a third", ours=True)).news
+            assert (await used("one"), await used("a third")) == (0, before[0])
+            assert not (await node.accept(key, body, "a fourth", ours=True)).news
+
+    asyncio.run(scenario())
+
+
+def test_what_a_neighbour_lists_counts_as_if_he_had_brought_it(tmp_path: Path) -> None:
+    """He fills his network's part of the room, and no more, by being asked."""
+
+    async def scenario() -> None:
+        async with network(tmp_path, 1) as net:
+            (giver,) = net.nodes
+            node = await net.add(room=ROOM)
+            offered = [data(bytes((number,)) * SIZE, net.time) for number in range(3)]
+            for key, body in offered:
+                await giver.take(key, body, "somebody")
+                await node.spread(key)
+            count = await node.holdings.count()
+            assert count.entries == 1
+            store = net.stores[node.neighbourhood.key.id]
+            source = network_of(net.place(giver))
+            assert await store.read(lambda view: view.dht.count(source)) == count
+
+    asyncio.run(scenario())
+
+
+@pytest.fixture(scope="module")
+def ann() -> Iterator[User]:
+    """Return a user with a key."""
+    with tempfile.TemporaryDirectory() as place:
+        user = User.create(Path(place) / "a", "ann")
+        yield user
+        user.close()
+
+
+def test_a_claim_is_kept_no_longer_than_the_key_it_travels_with(tmp_path: Path, ann: User) -> None:
+    """Nobody takes it then, so to give it would make its holder a liar."""
+    date, address = now(), "ann@a.example"
+    announced = ann.announcement(date - timedelta(days=30))
+    value = value_of(address_key(address), ann.claim(address, date=date), announced)
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            net.time = date
+            node = await net.add()
+            assert (await node.take(value.key, value.body, "one")).until < date + timedelta(2)
+            assert await node.holdings.page(value.key, b"") != (0, ())
+            net.time += timedelta(days=2)
+            assert not await node.holdings.under(value.key)
+            assert await node.value(value.key, value.digest) is None
+            assert await node.holdings.page(value.key, b"") == (0, ())
+            assert await node.holdings.expire() == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_replay_is_not_verified_again(tmp_path: Path, ann: User) -> None:
+    """What is here held when it came."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add()
+            announced = ann.announcement(net.time)
+            value = value_of(BlockKey(ann.key_id.raw), announced)
+            await node.take(value.key, value.body, "one")
+            await net.verifier.__aexit__(None, None, None)
+            assert await node.take(value.key, value.body, "another") == value
+
+    asyncio.run(scenario())
+
+
+def test_what_is_stored_again_is_posted_once(tmp_path: Path) -> None:
+    """A replay starts no effort anew; a user's wish for what a stranger gave does."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add()
+            posted: list[bool] = []
+            desk = desk_of(net, node, lambda *told: posted.append(told[-1]))
+            stranger = ANONYMOUS.at("198.51.100.1")
+            user = replace(stranger, userid="ann", confirmed=True)
+            key, body = mail(1, KeyId(bytes(20)), net.time)
+            lines = tuple(body.removesuffix(b"\r\n").split(b"\r\n"))
+            for by in (stranger, stranger, user, user, stranger):
+                assert await desk.store_text(key, lines, by) == Accepted()
+            assert posted == [True, False]
+
+    asyncio.run(scenario())
+
+
+def test_a_mailbox_that_is_too_large_is_told_by_its_best_stamps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the oldest: whoever fills it with much cheap mail hides no other."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add()
+            recipient = KeyId(bytes(20))
+            mails = [
+                mail(number, recipient, net.time - timedelta(minutes=number))
+                for number in range(5)
+            ]
+            for key, body in mails:
+                await node.take(key, body, "one")
+            monkeypatch.setattr(desks, "HARD_TEXT_BODY", 2 * len(mails[0][1]) + 50)
+            key = mails[0][0]
+            found = await desk_of(net, node).find(key, None, ANONYMOUS.at("198.51.100.1"))
+            values = [read_value(key, body, net.time) for _, body in mails]
+            best = sorted(values, key=lambda each: each.rank)[:2]
+            assert found is not None
+            assert [each.body in found for each in values] == [each in best for each in values]
 
     asyncio.run(scenario())
 

@@ -10,7 +10,7 @@ from tests.server.test_dht_neighbours import peer
 
 from sealmail_server.dht import lookup
 from sealmail_server.dht.datagrams import Peer, Place
-from sealmail_server.dht.lookup import MAX_ASKED, PATHS, WIDTH, Found, walk
+from sealmail_server.dht.lookup import MAX_ASKED, PATHS, WIDTH, Found, choose, walk
 from sealmail_server.dht.neighbours import OF_ONE_NETWORK, distance, network_of
 
 KEY = bytes(20)
@@ -133,3 +133,28 @@ def test_a_walk_that_takes_too_long_ends_with_who_has_answered(
 
     found = asyncio.run(walk(ask, KEY, [first], nearest=NEAREST, diverse=True))
     assert [each.peer for each in found] == [first]
+
+
+def test_a_value_is_given_to_few_of_one_network_and_to_some_of_each_path() -> None:
+    """Though four networks have all that is nearest, and one path all but a few of the rest."""
+    crowd = [
+        Found(
+            Peer(bytes(18) + number.to_bytes(2), Place.of(f"20.0.{number % 4}.{number}", 1)),
+            b"",
+            1,
+        )
+        for number in range(20)
+    ]
+    rest = [
+        Found(Peer(bytes(9) + number.to_bytes(11), place(30, number - 2**80)), b"", 1, path)
+        for number, path in ((2**80 + number, int(number > 30)) for number in range(40))
+    ]
+    chosen = choose([*crowd, *rest], NEAREST, diverse=True)
+    assert len(chosen) == NEAREST
+    networks = Counter(network_of(each.peer.place) for each in chosen)
+    assert max(networks.values()) <= OF_ONE_NETWORK
+    assert sum(each.path for each in chosen) == len([each for each in rest if each.path])
+    assert chosen[0] == crowd[0]
+    # Where there are few networks, the nearest of them do.
+    assert choose(crowd, NEAREST, diverse=True) == crowd
+    assert choose(crowd, 5, diverse=False) == crowd[:5]

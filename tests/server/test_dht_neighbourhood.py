@@ -1,9 +1,12 @@
 """Who is believed to be where: answers, askers who are asked back, and nodes that move."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+
+import pytest
 
 from sealmail_server.dht.datagrams import (
     Answer,
@@ -17,6 +20,7 @@ from sealmail_server.dht.datagrams import (
     network_id,
     signed_bytes,
 )
+from sealmail_server.dht.endpoint import MAX_ANSWERING
 from sealmail_server.dht.neighbourhood import DhtSettings, Neighbourhood
 from sealmail_server.dht.node_key import NodeKey
 from sealmail_server.dht.sightings import AGREEING, Sightings
@@ -65,6 +69,15 @@ async def node(key: NodeKey | None = None) -> AsyncIterator[tuple[Neighbourhood,
         yield made, place
     finally:
         made.close()
+
+
+def has_ipv6() -> bool:
+    """Tell whether loopback has an IPv6 address here."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
 
 
 async def until(well: Callable[[], bool]) -> None:
@@ -188,7 +201,144 @@ def test_most_of_those_who_answered_last_tell_where_a_node_is() -> None:
     assert not any(sightings.note(Place.of(f"40.0.0.{n}", 1), new) for n in range(99))
     assert not any(sightings.note(each, Place.of("2001:db8::1", 1)) for each in honest)
     assert sightings.place == old
+    assert sightings.is_own(old)
+    assert not sightings.is_own(new)
     told = [sightings.note(each, new) for each in honest]
     assert told.count(True) == 1
     assert told.index(True) >= AGREEING - 1
     assert sightings.place == new
+
+
+class YoungLoop(asyncio.SelectorEventLoop):
+    """A loop of a machine that was started a second ago."""
+
+    started = 0.0
+
+    def time(self) -> float:
+        """Count from the start."""
+        moment = super().time()
+        self.started = self.started or moment
+        return moment - self.started + 1.0
+
+
+def test_a_wrong_token_is_refused_soon_after_the_machine_was_started() -> None:
+    """There is a time before the first one."""
+
+    async def scenario() -> None:
+        async with node() as (asked, place):
+            assert not asked.is_good_token(bytes(8), place)
+
+    with asyncio.Runner(loop_factory=YoungLoop) as runner:
+        runner.run(scenario())
+
+
+def test_all_addresses_that_have_proven_nothing_share_one_allowance() -> None:
+    """Made-up ones are many; who has answered goes on being heard."""
+
+    async def scenario() -> None:
+        limited = replace(SETTINGS, requests_per_second=4, burst_seconds=5)
+        async with AsyncExitStack() as stack:
+            asked = Neighbourhood(NodeKey.make(), limited)
+            place = Place.of("127.0.0.1", await asked.open("127.0.0.1", 0))
+            stack.callback(asked.close)
+            known, _ = await stack.enter_async_context(node())
+            await known.join([place])
+            await until(lambda: len(asked.neighbours) == 1)
+            loop, answers = asyncio.get_running_loop(), 0
+            crowd = []
+            for number in range(2, 42):
+                transport, made = await loop.create_datagram_endpoint(
+                    Stranger, local_addr=(f"127.0.0.{number}", 0)
+                )
+                stack.callback(transport.close)
+                crowd.append((transport, made))
+            for transport, _ in crowd:
+                for _ in range(15):
+                    request = encode_request(NETWORK, Request(Ask.PING, bytes(16)))
+                    transport.sendto(request, (str(place.ip), place.port))
+            await asyncio.sleep(0.3)
+            for _, made in crowd:
+                while not made.came.empty():
+                    answers += len(made.came.get_nowait()[0]) > len(request)
+            # All sources together: two hundred at once, and some that time has paid for.
+            assert 180 <= answers <= 240
+            assert await known.greet(Peer(asked.key.id, place))
+
+    play(scenario)
+
+
+def test_private_addresses_are_neither_asked_nor_answered_unless_that_is_allowed() -> None:
+    """Whoever names one has nothing sent into the network of a server."""
+
+    async def scenario() -> None:
+        strict = Neighbourhood(NodeKey.make(), replace(SETTINGS, allow_private=False))
+        place = Place.of("127.0.0.1", await strict.open("127.0.0.1", 0))
+        async with Stranger.at_hand() as (stranger, where), node() as (other, _):
+            private = [where, *(Place.of(host, 8081) for host in ("10.0.0.1", "fe80::1", "::1"))]
+            assert await strict.join(private) == 0
+            stranger.send(encode_request(NETWORK, Request(Ask.PING, bytes(16))), place)
+            assert await other.join([place]) == 0
+            assert stranger.came.empty()
+            assert strict.endpoint.sent == 0
+        strict.close()
+
+    play(scenario)
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on loopback here")
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_nodes_meet_over_ipv6(host: str) -> None:
+    """Also one that listens on all addresses, which IPv4 reaches as well."""
+
+    async def scenario() -> None:
+        listening = Neighbourhood(NodeKey.make(), SETTINGS)
+        port = await listening.open(host, 0)
+        joining = Neighbourhood(NodeKey.make(), SETTINGS)
+        await joining.open("::1", 0)
+        assert await joining.join([Place.of("::1", port)]) == 1
+        assert joining.sightings.place is not None
+        assert joining.sightings.place.ip.version == 6
+        await until(lambda: len(listening.neighbours) == 1)
+        if host == "::":
+            async with node() as (third, _):
+                assert await third.join([Place.of("127.0.0.1", port)]) >= 1
+        listening.close()
+        joining.close()
+
+    play(scenario)
+
+
+def test_so_many_questions_are_answered_at_a_time_and_so_many_askers_met() -> None:
+    """More are dropped, as a full wire would."""
+
+    async def scenario() -> None:
+        held, asked = asyncio.Event(), 0
+
+        async def slowly(request: Request, place: Place) -> bytes | None:
+            nonlocal asked
+            asked += 1
+            await held.wait()
+            return None
+
+        made = Neighbourhood(NodeKey.make(), SETTINGS, slowly)
+        place = Place.of("127.0.0.1", await made.open("127.0.0.1", 0))
+        loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as stack:
+            stack.callback(made.close)
+            strangers = []
+            for _ in range(60):
+                transport, stranger = await loop.create_datagram_endpoint(
+                    Stranger, local_addr=("127.0.0.1", 0)
+                )
+                stack.callback(transport.close)
+                strangers.append((transport, stranger))
+            for number in range(MAX_ANSWERING + 60):
+                request = encode_request(NETWORK, Request(Ask.HOLDINGS, number.to_bytes(16)))
+                strangers[number % 60][0].sendto(request, (str(place.ip), place.port))
+            await asyncio.sleep(0.3)
+            assert asked == MAX_ANSWERING
+            met = sum(not stranger.came.empty() for _, stranger in strangers)
+            assert met == 32
+            held.set()
+
+    play(scenario)

@@ -2,7 +2,13 @@
 
 import asyncio
 import secrets
+from random import Random
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sealmail_server.dht import neighbours
 from sealmail_server.dht.datagrams import Peer, Place
 from sealmail_server.dht.neighbours import (
     MAX_FAILURES,
@@ -71,6 +77,42 @@ def test_the_nearest_are_exactly_the_nearest() -> None:
         ordered = sorted(known, key=lambda each: distance(each.id, key))
         assert table.nearest(key, 20) == ordered[:20]
         assert table.nearest(key, 20, besides=ordered[0].place) == ordered[1:21]
+
+    asyncio.run(scenario())
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 120), st.randoms(use_true_random=False))
+def test_the_nearest_are_found_bucket_by_bucket(count: int, chance: Random) -> None:
+    """Wherever the own id is, and however the ids crowd around it."""
+
+    async def scenario() -> None:
+        own = chance.randbytes(20)
+        table = Neighbours(own, nobody, diverse=False, bucket_size=4)
+        for number in range(count):
+            shared = chance.randrange(20)
+            node_id = own[:shared] + chance.randbytes(20 - shared)
+            table.enter(Peer(node_id, Place.of("127.0.0.1", number + 1)))
+        for key in (own, chance.randbytes(20)):
+            known = sorted(table.peers(), key=lambda each: distance(each.id, key))
+            assert table.nearest(key, 7) == known[:7]
+
+    asyncio.run(scenario())
+
+
+def test_a_table_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many are known only the bucket of the own id is split."""
+    monkeypatch.setattr(neighbours, "MAX_KNOWN", 100)
+
+    async def scenario() -> None:
+        table = Neighbours(bytes(20), nobody, diverse=False)
+        for number in range(3000):
+            table.enter(peer("127.0.0.1", number + 1))
+        assert 100 < len(table) < 400
+        near = [Peer(bytes(9) + secrets.token_bytes(11), Place.of("::1", 1 + n)) for n in range(9)]
+        for each in near:
+            table.enter(each)
+        assert set(near) <= set(table.nearest(bytes(20), 20))
 
     asyncio.run(scenario())
 

@@ -28,8 +28,9 @@ from tests.server.users import User, now
 from sealmail_pow import Difficulty
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey, KeyId
-from sealmail_server.dht import holdings
+from sealmail_server.dht import gathering
 from sealmail_server.dht.datagrams import (
+    SMALL_VALUE,
     Ask,
     Held,
     Outcome,
@@ -41,9 +42,10 @@ from sealmail_server.dht.datagrams import (
     store_content,
 )
 from sealmail_server.dht.endpoint import Endpoint
+from sealmail_server.dht.holdings import NoRoom
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
-from sealmail_server.dht.values import read_value
+from sealmail_server.dht.values import MOST_UNDER_KEY, Value, read_value
 from sealmail_server.sources import Allowance, Rate
 
 RECIPIENT = KeyId(bytes(range(20)))
@@ -309,6 +311,76 @@ def test_a_hostile_peer_gets_nothing_bad_into_any_node(tmp_path: Path) -> None:
     play(tmp_path, 5, scenario)
 
 
+class Picky(DhtNode):
+    """Has no room for the value of one body."""
+
+    but: bytes = b""
+
+    async def take(self, key: BlockKey, body: bytes, source: str, *, ours: bool = False) -> Value:
+        """Take all others."""
+        if body == self.but:
+            raise NoRoom("not this one")
+        return await super().take(key, body, source, ours=ours)
+
+
+def test_one_value_that_is_not_taken_keeps_no_other_back(tmp_path: Path) -> None:
+    """Small or large; and it is told that some refuse."""
+
+    async def scenario(net: Network) -> None:
+        picky = await net.add(kind=Picky)
+        assert isinstance(picky, Picky)
+        named = [BlockKey(number.to_bytes(20)) for number in range(100, 130)]
+        mails = [mail(number, RECIPIENT, net.time) for number in range(3)]
+        mails.append(mail(3, RECIPIENT, net.time, more=named))
+        assert len(mails[-1][1]) > SMALL_VALUE
+        values = [await net.nodes[0].take(*each, "a user") for each in mails]
+        picky.but = min(values[:3], key=lambda each: each.digest).body
+        spread = await net.nodes[0].spread(mails[0][0])
+        assert (spread.nearest, spread.holding, spread.refusing) == (1, 0, 1)
+        kept = {row.body for row in await picky.holdings.under(mails[0][0])}
+        assert kept == {each.body for each in values} - {picky.but}
+
+    play(tmp_path, 1, scenario)
+
+
+def test_one_holder_is_read_no_further_than_an_honest_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor are more values believed than a node keeps: those with the best stamps."""
+
+    async def scenario(net: Network) -> None:
+        mails = [mail(number, RECIPIENT, net.time) for number in range(9)]
+        key = mails[0][0]
+        values = [await net.nodes[0].take(*each, "a user") for each in mails]
+        monkeypatch.setattr(gathering, "MOST_BYTES_OF_ONE", 4 * len(mails[0][1]) + 50)
+        assert len(await net.nodes[1].find(key)) == 4
+        monkeypatch.undo()
+        monkeypatch.setitem(MOST_UNDER_KEY, BlockType.MESSAGE_ANNOUNCEMENT, 5)
+        found = await net.nodes[1].find(key)
+        assert {each.digest for each in found} == {
+            each.digest for each in sorted(values, key=lambda each: each.rank)[:5]
+        }
+
+    play(tmp_path, 2, scenario)
+
+
+def test_what_has_just_grown_too_old_makes_nobody_a_liar(tmp_path: Path) -> None:
+    """Who gives it is asked for the rest as well: his clock may be another."""
+
+    async def scenario(net: Network) -> None:
+        key, old = mail(1, RECIPIENT, net.time - timedelta(days=9, hours=23))
+        fresh = [mail(number, RECIPIENT, net.time)[1] for number in range(2, 6)]
+        for body in (old, *fresh):
+            await net.nodes[0].take(key, body, "a user")
+        # The reader's clock is ahead of the holder's.
+        ahead = net.nodes[1]
+        time = net.time + timedelta(hours=2)
+        ahead.clock = lambda: time
+        assert await finds(ahead, key, *fresh)
+
+    play(tmp_path, 2, scenario)
+
+
 def test_a_date_is_never_renewed_by_spreading(tmp_path: Path) -> None:
     """Spread on its last day, a value is gone from every node on the next."""
 
@@ -380,19 +452,19 @@ def test_a_full_mailbox_keeps_the_best_stamps(tmp_path: Path, more: int) -> None
 
     async def scenario(net: Network) -> None:
         node = net.nodes[0]
-        most = {**holdings.MOST_UNDER_KEY}
+        most = {**MOST_UNDER_KEY}
         key = mail(0, RECIPIENT, net.time)[0]
         offered = []
-        holdings.MOST_UNDER_KEY.update(dict.fromkeys(most, 4))
+        MOST_UNDER_KEY.update(dict.fromkeys(most, 4))
         try:
             for number in range(4 + more):
                 body = mail(number, RECIPIENT, net.time)[1]
                 try:
                     offered.append(await node.take(key, body, f"source {number}"))
-                except holdings.NoRoom:
+                except NoRoom:
                     offered.append(read_value(key, body, net.time))
         finally:
-            holdings.MOST_UNDER_KEY.update(most)
+            MOST_UNDER_KEY.update(most)
         best = sorted(offered, key=lambda each: (-each.standing.bits, each.digest))[:4]
         kept = {row.digest for row in await node.holdings.under(key)}
         assert kept == {each.digest for each in best}
@@ -408,6 +480,7 @@ class Hostile:
             NodeKey.make(),
             network_id(SETTINGS.network),
             self._nothing,
+            Allowance(Rate(1, 1)),
             Allowance(Rate(1, 1)),
             timeout=patience,
         )

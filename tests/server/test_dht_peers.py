@@ -6,7 +6,7 @@ import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tests.server.original_peer import OriginalPeer
 from tests.server.users import User, now
 
 from sealmail_net.dialing import DialSettings
+from sealmail_net.errors import Unavailable
 from sealmail_net.socks import Proxies
 from sealmail_net.ways import ProxyPolicy
 from sealmail_pow import Difficulty
@@ -29,8 +30,10 @@ from sealmail_protocol.commands import GetEntangled, ListDhtValues, StoreEntangl
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, announcement_key
 from sealmail_protocol.replies import Listing, Word
 from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config
+from sealmail_server.dht import node as nodes
 from sealmail_server.dht.holdings import Holdings
 from sealmail_server.dht.peers import EntangledPeers
+from sealmail_server.dht.turns import Asker
 from sealmail_server.dht.values import Examiner
 from sealmail_server.service import Server
 from sealmail_server.setting_rules import BadConfig
@@ -158,6 +161,28 @@ def test_what_an_original_has_is_given_if_it_holds_and_is_not_kept(
                 assert await find(server, asked) is None
             assert server.dht is not None
             assert (await server.dht.status())["values"] == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_others_in_vain_is_told_that_nobody_was_asked(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAILED, not NOT FOUND; strangers wait for each other only."""
+    monkeypatch.setattr(nodes, "_FIND_SECONDS", 0.1)
+
+    async def scenario() -> None:
+        async with beside(place) as server, AsyncExitStack() as stack:
+            assert server.dht is not None
+            turns, key = server.dht.node.turns, BlockKey(bytes(20))
+            assert await find(server, key) is None
+            for number in range(4):
+                asker = Asker(str(number), stranger=True)
+                await stack.enter_async_context(turns.turn(asker))
+            async with await connect(server) as remote:
+                with pytest.raises(Unavailable):
+                    await remote.fetch(GetEntangled(key))
+            assert await server.dht.node.find(key, Asker("user ann")) == ()
 
     asyncio.run(scenario())
 

@@ -1,6 +1,7 @@
 """Eight real servers that take part in the DHT, asked by STORE and GET ENTANGLED."""
 
 import asyncio
+import hashlib
 import shutil
 import signal
 import socket
@@ -9,7 +10,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.server.dht_network import DHT_PRICE, acknowledgment, mail
@@ -27,10 +30,12 @@ from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import (
     GetDhtValue,
     GetEntangled,
+    ListDhtValues,
     StoreDhtValue,
     StoreEntangled,
 )
 from sealmail_protocol.compose import make_data_header
+from sealmail_protocol.errors import Refusal
 from sealmail_protocol.fields import decode_lines, split_lines
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key
 from sealmail_protocol.replies import Accepted, Refused, Word
@@ -107,26 +112,32 @@ def test_thirty_servers_keep_find_and_survive(tmp_path: Path, ann: User) -> None
 
 
 def play_servers(place: Path, ann: User, count: int) -> None:
-    """Store at some servers, find at others, lose half at random places, restart all."""
+    """Store at some servers, find at others, lose half of them by chance, restart all.
+
+    A value is kept by one more than are lost, and not by all.
+    """
     directories, addresses = make_servers(place, count)
+    lost = set(Random(count).sample(range(count), count // 2))  # noqa: S311 - a test
+    left = [address for number, address in enumerate(addresses) if number not in lost]
     with running(directories) as processes:
         wait_for(directories, lambda dht: dht["neighbours"] >= min(count - 1, 7))
         placed = asyncio.run(store_all(addresses, ann))
+        asyncio.run(refuse_all(addresses, ann))
         asyncio.run(find_all((addresses[-1], addresses[count // 2]), placed))
         wait_for(directories, lambda dht: dht["not_spread"] == 0)
-        for process in processes[: count // 2]:
-            process.kill()
-        asyncio.run(find_all(addresses[-1:], placed))
+        for number in lost:
+            processes[number].kill()
+        asyncio.run(find_all(left, placed))
     with running(directories):
         wait_for(directories, lambda dht: dht["neighbours"] >= 3)
         asyncio.run(find_all(addresses[1:2], placed))
 
 
 async def find_all(addresses: Sequence[ServerAddress], placed: dict[BlockKey, bytes]) -> None:
-    """Wait until servers find all that was stored."""
-    for address in addresses:
-        for key, body in placed.items():
-            await find_soon(address, key, body)
+    """Wait until each of the servers finds all that was stored."""
+    await asyncio.gather(
+        *(find_soon(address, key, body) for address in addresses for key, body in placed.items())
+    )
 
 
 def make_servers(place: Path, count: int) -> tuple[list[Path], list[ServerAddress]]:
@@ -144,7 +155,9 @@ def make_servers(place: Path, count: int) -> tuple[list[Path], list[ServerAddres
         if directory != first:
             shutil.copytree(first, directory)
         bootstrap = f'dht_bootstrap = ["127.0.0.1:{ports[0]}"]'
-        lines = (text.replace("127.0.0.1:0", f"127.0.0.1:{port}"), *SETTINGS, bootstrap, "")
+        replicas = f"dht_replicas = {count // 2 + 1}"
+        listening = text.replace("127.0.0.1:0", f"127.0.0.1:{port}")
+        lines = (listening, *SETTINGS, replicas, bootstrap, "")
         (directory / "config.toml").write_text("\n".join(lines))
     return directories, [ServerAddress.parse(f"127.0.0.1:{port}") for port in ports]
 
@@ -230,6 +243,42 @@ async def refuses_what_does_not_hold(
     verdict = await remote.verdict(block_digest(parse_block(cheap[1])))
     assert isinstance(verdict, Refused)
     assert await remote.fetch_body(GetDhtValue(key, bytes(32)), 2**20) is None
+
+
+async def refuse_all(addresses: Sequence[ServerAddress], ann: User) -> None:
+    """Have every server refuse what does not hold, whoever gives it, and say why."""
+    date, address = now(), "eve@a.example"
+    announced, claim = ann.announcement(date), ann.claim(address, date=date)
+    elsewhere, claimed = BlockKey(bytes(range(20))), address_key(address)
+    old = acknowledgment(11, date - timedelta(days=11))
+    cheap = acknowledgment(12, date, DHT_PRICE.__class__(12, 2))
+    key, ack = acknowledgment(13, date)
+    later = (date + timedelta(minutes=1)).strftime("Date: %Y-%m-%dT%H:%M:%SZ")
+    redated = [later if line.startswith("Date:") else line for line in split_lines(ack)]
+    signed = claim.lines
+    forged = [line.replace("eve@", "eva@") for line in signed]
+    bad: list[tuple[BlockKey, Sequence[str], Refusal]] = [
+        (old[0], split_lines(old[1]), Refusal.DATE),
+        (cheap[0], split_lines(cheap[1]), Refusal.STAMP),
+        (key, redated, Refusal.STAMP),
+        (elsewhere, split_lines(ack), Refusal.KEY),
+        (elsewhere, announced.lines, Refusal.SIGNATURE),
+        (claimed, signed, Refusal.FORM),
+        (claimed, (*forged, "NextClaim", *announced.lines), Refusal.KEY),
+    ]
+
+    async def refuse(address: ServerAddress) -> None:
+        async with await connect(address) as remote:
+            for key, lines, code in bad:
+                assert await remote.post(StoreDhtValue(key), tuple(lines)) is Word.FAILED
+                first = "\r\n".join(lines).partition("\r\nNextClaim")[0]
+                body = f"{first}\r\n".encode()
+                verdict = await remote.verdict(hashlib.sha256(body).digest())
+                assert isinstance(verdict, Refused)
+                assert verdict.code is code, (code, verdict)
+                assert await remote.call(ListDhtValues(key)) is Word.NOT_FOUND
+
+    await asyncio.gather(*map(refuse, addresses))
 
 
 def test_a_server_without_the_dht_says_so(server: RunningServer) -> None:

@@ -382,9 +382,9 @@ def test_settings_are_changed_where_they_stand(tmp_path: Path) -> None:
     path = tmp_path / "s" / "config.toml"
     path.write_text(path.read_text() + "# my own remark\nidle_seconds = 30\n")
     for port in (1, 2):
-        set_settings(tmp_path / "s", partner=f"b.example:{port}", idle_seconds=port)
+        set_settings(tmp_path / "s", dns_server=f"127.0.0.1:{port}", idle_seconds=port)
     config = Config.load(tmp_path / "s")
-    assert (config.partner, config.idle_seconds) == ("b.example:2", 2)
+    assert (config.dns_server, config.idle_seconds) == ("127.0.0.1:2", 2)
     assert "# my own remark" in path.read_text()
 
 

@@ -11,6 +11,7 @@ from secrets import randbelow
 
 import pytest
 from pyspark.sql import Row, SparkSession
+from tests.spark.hostile import make_hostile
 
 from sealmail_spark.audits import JOBS, Background
 from sealmail_spark.generator.making import Made, make_partners, make_store
@@ -104,9 +105,27 @@ def partners(place: Path) -> Made:
 
 
 @pytest.fixture(scope="session")
-def found(spark: SparkSession, stores: Path) -> Found:
+def hostile(place: Path) -> Path:
+    """Return where a store is that was made to harm its auditor."""
+    return place / "hostile"
+
+
+@pytest.fixture(scope="session")
+def accused(hostile: Path) -> set[tuple[str, str, str]]:
+    """Make that store; return code, type and key of what has to be said of it."""
+    return make_hostile(hostile, NOW)
+
+
+@pytest.fixture(scope="session")
+def found(
+    spark: SparkSession,
+    stores: Path,
+    hostile: Path,
+    accused: set[tuple[str, str, str]],
+) -> Found:
     """Run the jobs that look at each store by itself over all of them."""
-    tables = Tables(spark, [stores], Wish(signatures=1.0))
+    del accused
+    tables = Tables(spark, [stores, hostile], Wish(signatures=1.0))
     findings, figures = [], []
     for name in SINGLE:
         audit = JOBS[name](tables, Background(MARKET))

@@ -27,6 +27,7 @@ from sealmail_protocol.keys import BlockKey, KeyId, data_key
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_verify import BadSignature, Verifier
 from sealmail_verify.evidence import read_key_block
+from sealmail_verify.key_parts import sealing_parts
 
 HOUR, DAY = 3600, 86_400
 
@@ -36,6 +37,7 @@ Found = tuple[str, str, str, str]
 Figure = tuple[str, str, str]
 ALGORITHMS = {1: "RSA", 22: "EdDSA"}
 KEY, CLAIM, MAIL = "key-announcement", "address-claim", "message-announcement"
+LUCK = sum(2 ** -(more + 1) * 2 ** (more / 2) for more in range(200))
 # Nonces that were searched by counting have so many digits.
 COUNTED = 9
 
@@ -318,8 +320,12 @@ def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
             continue
         facts = Verifier().read_certificate(block.signed.armored_key)
         held = read_key_block(block.signed.armored_key)
-        algorithm = ALGORITHMS[held.algorithm]
-        result.count("keys", "algorithm", f"{algorithm} {held.bits}" if held.bits else algorithm)
+        # All that is sealed to here has a number, or is stronger than any.
+        parts = [(part.bits, part.algorithm) for part in sealing_parts(held) if part.bits]
+        own = [(held.bits, held.algorithm)] if held.bits or not parts else []
+        bits, number = min(own + parts)
+        algorithm = ALGORITHMS[number]
+        result.count("keys", "algorithm", f"{algorithm} {bits}" if bits else algorithm)
         result.count("keys", "price", block.price.bits)
         for network in {one.network.value for one in block.transport.servers} or {"entangled"}:
             result.count("keys", "network", network)
@@ -330,7 +336,7 @@ def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
             result.findings.append(("keys", "stale-announcement", kind, entry.key))
         if facts.expires is not None and facts.expires.timestamp() < seen:
             result.findings.append(("keys", "expired-key", kind, entry.key))
-        if facts.old_self_signature or (algorithm == "RSA" and held.bits < 2048):
+        if facts.old_self_signature or (algorithm == "RSA" and bits < 2048):
             result.findings.append(("keys", "weak-key", kind, entry.key))
     for key, owners in claims.items():
         if len(owners) > 1:
@@ -364,7 +370,8 @@ def _count_payment(block: MessageAnnouncement, bits: int, result: PlainAudit) ->
     kind = "with token" if block.token else "by price"
     result.count("pow", "mails", kind)
     result.count("pow", "paid", f"{kind} {bits}")
-    result.count("pow", "hashes expected", kind, math.sqrt(math.pi / 2 * 2**bits))
+    # Stamps are worth 1 + 1/sqrt(2) times more, by the root, than their searches asked for.
+    result.count("pow", "hashes expected", kind, math.sqrt(math.pi / 2 * 2**bits) / LUCK)
     if all(len(nonce) == COUNTED for nonce in block.stamp.nonces):
         result.count("pow", "stamps counted", kind)
         tried = max(int(nonce, 16) for nonce in block.stamp.nonces) + 1

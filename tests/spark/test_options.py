@@ -19,6 +19,7 @@ from sealmail_protocol.dates import format_date
 from sealmail_spark.generator.making import Made
 from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.writing import write_store
+from sealmail_spark.session import open_session
 
 SECONDS = 240
 RATE = 40_000_000
@@ -67,9 +68,11 @@ def test_prices_follow_a_benchmark_a_number_of_mails_and_patience(
     assert found["dollars for 5000 mails, cores", "40"] == pytest.approx(5 * a_thousand)
     # 16 s of 40 million hashes: 2**28.9 of about 1.25 * 2**(bits / 2).
     assert found["recommended", "SenderProofOfWork"] == 56
-    bench.write_text("{}")
-    refused = run("pow", stores / "sound", *options)
-    assert (refused.exit_code, "pow bench --json" in refused.stderr) == (2, True)
+    still = json.dumps({"hashes_per_second": {"native": 0}, "fastest": "native"})
+    for text, reason in (("{}", "pow bench --json"), (still, "0.0 hashes a second is no rate")):
+        bench.write_text(text)
+        refused = run("pow", stores / "sound", *options)
+        assert (refused.exit_code, reason in refused.stderr) == (2, True)
 
 
 def test_the_present_can_be_another(spark: SparkSession, made: dict[str, Made]) -> None:
@@ -120,8 +123,31 @@ def test_a_key_that_changed_between_two_runs_is_told(
     write_store(store, [again], NOW)
     assert summary("keys", store) == {}
     assert summary("keys", store, *history) == {"changed-key": 1}
-    # Now the new key is the known one.
+    # Now the new key is the known one. Nor does another store, audited in between, make it new.
+    other = tmp_path / "other"
+    shutil.copytree(made["sound"].directory, other)
+    former = town.workshop.claim(first, town.moment(), address="moving@example.net")
+    write_store(other, [former, *keys], NOW)
+    assert summary("keys", other, *history) == {}
     assert summary("keys", store, *history) == {}
+    remove(store, again)
+    write_store(store, [former], NOW)
+    assert summary("keys", store, *history) == {"changed-key": 1}
+
+
+def test_a_running_session_tells_times_in_utc(spark: SparkSession) -> None:
+    """Whoever has started it: days and dates are those of the blocks."""
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    assert open_session().conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_nothing_is_generated_where_stores_cannot_be_written(tmp_path: Path) -> None:
+    """An audit that travels in a zip says so in one line."""
+    telling = "import sys; sys.modules['sealmail_store'] = None; import sealmail_spark.cli as c"
+    command = [sys.executable, "-c", f"{telling}; c.main()", "generate", str(tmp_path / "new")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "sealmail_store is missing: to generate stores, install" in done.stderr
 
 
 def test_spark_runs_where_it_is_told_and_shows_progress_on_a_terminal(

@@ -5,6 +5,9 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -14,14 +17,17 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from tests.spark.conftest import NOW
 
+from sealmail_protocol.dates import format_date
 from sealmail_spark.cli.program import main
 from sealmail_spark.generator.entangled import VALUE_FAULTS
 from sealmail_spark.generator.faults import FAULTS
 from sealmail_spark.generator.making import Made
+from sealmail_spark.generator.people import revoked_key
 from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.writing import write_store
 from sealmail_spark.history import History, Question
 from sealmail_spark.results import Summary, Tolerance
+from sealmail_store import StoredEntry
 
 
 def run(*arguments: object) -> Result:
@@ -105,8 +111,9 @@ def test_the_report_is_one_page_with_plots_and_drift(
     del spark
     ledger = tmp_path / "ledger.jsonl"
     ledger.write_text(_ledger())
-    page, store = tmp_path / "report.html", tmp_path / "seeded"
+    page, store = tmp_path / "report.html", tmp_path / HOSTILE
     shutil.copytree(stores / "seeded", store)
+    write_store(store, [_hostile_key()], NOW)
     options = ("--history", tmp_path / "history", "--signatures", 0, "--fail-on", "fault:9999")
     # Neither other stores nor other shares of signatures can be compared with what follows.
     assert run("references", stores, *options).exit_code == 0
@@ -128,10 +135,23 @@ def test_the_report_is_one_page_with_plots_and_drift(
     assert re.search(r"Signatures: \d+ left out\.", html)
     assert re.search(r"\d+ keys were not read", html)
     assert re.search(r"note: \d+ keys were not read", done.stderr)
-    assert "Rates by the ledger: delivery: 80.0%; acknowledgment: 25.0%" in html
-    assert f"{_blocks(store):,} blocks in 1 stores<br>seeded</p>" in html
+    assert "Rates by the ledger: delivery: 50.0%; acknowledgment: 25.0%" in html
+    assert f"{_blocks(store):,} blocks in 1 stores<br>{escape(HOSTILE)}</p>" in html
+    assert f"<br>{escape(f'{HOSTILE} <a@b.example>')}</td>" in html
+    assert f"message 8, {escape(HOSTILE)}, since " in html
+    assert HOSTILE not in html
     assert "Mail a day" in html
     assert_drift(html, store)
+
+
+HOSTILE = '"><script>'
+
+
+def _hostile_key() -> StoredEntry:
+    """Return a key whose owner would have the auditor's browser execute something."""
+    town = Town(Random(14), NOW, 0)  # noqa: S311 - invented mail is no secret
+    person = replace(town.person(1, revoked_key("Hostile")), name=HOSTILE, address="a@b.example")
+    return town.workshop.key(person, town.moment(timedelta(days=6)), revoked=True)
 
 
 def assert_drift(html: str, store: Path) -> None:
@@ -199,6 +219,9 @@ def _ledger() -> str:
         (3, "sent", day.format(8), day.format(9), None),
         (4, "waiting", day.format(1), None, None),
         (5, "sent", "2026-03-12T12:00:00Z", "2026-03-13T12:00:00Z", None),
+        (6, "failed", day.format(1), None, None),
+        (7, "cancelled", day.format(1), None, None),
+        (8, HOSTILE, day.format(1), None, None),
     ]
     names = ("message", "state", "composed", "sent", "acknowledged")
     lines = [dict(zip(names, row, strict=True)) | {"recipient": "A" * 40} for row in rows]
@@ -210,21 +233,38 @@ def test_a_ledger_tells_times_rates_and_what_is_late(spark: SparkSession, tmp_pa
     del spark
     ledger = tmp_path / "ledger.jsonl"
     ledger.write_text(_ledger())
-    done = run("delivery", ledger, "--json", "--fail-on", "warning", "--out", tmp_path / "out")
+    present = ("--as-of", "2026-03-13T12:00:00Z")
+    options = (*present, "--json", "--fail-on", "warning", "--out", tmp_path / "out")
+    done = run("delivery", ledger, *options)
     assert done.exit_code == 1
     told = json.loads(done.stdout)
     assert [
         (row["severity"], row["code"], row["key"], row["detail"]) for row in told["findings"]
     ] == [
+        ("warning", "given-up", "A" * 40, "message 6, failed, since 12 days"),
         ("warning", "undelivered", "A" * 40, "message 4, waiting, since 12 days"),
+        ("warning", "undelivered", "A" * 40, f"message 8, {HOSTILE}, since 12 days"),
         ("notice", "unacknowledged", "A" * 40, "message 2, sent, since 11 days"),
     ]
     lines = (tmp_path / "out" / "figures.jsonl").read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     found = {(row["measure"], row["group"]): row["value"] for row in figures}
-    assert found["delivery rate", "of all"] == 0.8
+    assert found["delivery rate", "of all"] == pytest.approx(4 / 8)
     assert found["acknowledgment seconds", "50%"] == 86_400
     assert found["state", "sent"] == 3
+
+
+def test_the_present_of_a_ledger_is_now_unless_told(spark: SparkSession, tmp_path: Path) -> None:
+    """Mail is stuck although nothing has happened since; as of then it was not late yet."""
+    del spark
+    ledger, hour_ago = tmp_path / "ledger.jsonl", datetime.now(UTC) - timedelta(hours=1)
+    row = {"message": 1, "state": "queued", "recipient": "A" * 40}
+    for composed, late in (("2026-03-01T12:00:00Z", 1), (format_date(hour_ago), 0)):
+        ledger.write_text(json.dumps(row | {"composed": composed}) + "\n")
+        assert run("delivery", ledger, "--fail-on", "warning").exit_code == late
+    ledger.write_text(json.dumps(row | {"composed": "2026-03-01T12:00:00Z"}) + "\n")
+    options = ("--fail-on", "warning", "--as-of", "2026-03-02T12:00:00Z")
+    assert run("delivery", ledger, *options).exit_code == 0
 
 
 def test_a_ledger_of_a_later_version_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -85,9 +86,13 @@ def test_values_of_the_dht_are_told_by_a_column_and_only_if_asked_for(
         read.option("held", "elsewhere").load(str(directory)).count()
 
 
+# Faulty values are kept too old.
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
 def _bodies(view: ReadView) -> set[bytes]:
     values, keys = view.dht, view.dht.keys(limit=1000)
-    return {row.body for key in keys for row in values.under(key)}
+    return {row.body for key in keys for row in values.under(key, _LONG_AGO)}
 
 
 def _entry(kind: str, key: BlockKey, identity: bytes, view: ReadView) -> StoredEntry | None:
@@ -177,11 +182,11 @@ def test_key_ranges_cover_every_key_once(made: dict[str, Made]) -> None:
     """However small the ranges, no row is read twice or not at all."""
     store = find_stores(made["seeded"].directory)
     ranges = key_ranges(store, None, 7)
-    by_type: dict[str, list[tuple[bytes, bytes | None]]] = {}
+    by_type: dict[str, list[tuple[bytes | None, bytes | None]]] = {}
     for each in ranges:
         by_type.setdefault(each.type, []).append((each.first, each.end))
     for bounds in by_type.values():
-        assert bounds[0][0] == bytes(20)
+        assert bounds[0][0] is None
         assert bounds[-1][1] is None
         assert all(end == first for (_, end), (first, _) in pairwise(bounds))
 
@@ -193,6 +198,13 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "index.sqlite").write_bytes(b"something else entirely, of a hundred bytes" * 30)
     with pytest.raises(UnreadableStore, match="not a database"):
         open_index(tmp_path)
+
+
+def test_no_two_stores_have_one_name(made: dict[str, Made], tmp_path: Path) -> None:
+    """The last step ``store`` is left out of a name only where it can be."""
+    for way in ("n/x", "n/store/x", "m/store"):
+        shutil.copytree(made["sound"].directory, tmp_path / way)
+    assert {store.name for store in find_stores(tmp_path)} == {"n/x", "n/store/x", "m"}
 
 
 def test_a_later_schema_is_read_while_it_has_the_columns(

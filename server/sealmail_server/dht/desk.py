@@ -17,6 +17,7 @@ from sealmail_protocol.replies import Accepted, Verdict, worst
 from sealmail_server.dht.neighbours import network_of_source
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.peers import EntangledPeers, is_mailbox
+from sealmail_server.dht.turns import Asker
 from sealmail_server.dht.values import MAX_VALUE, Value, merged, value_of
 from sealmail_server.visitor import Visitor
 from sealmail_store import BlockData, BlockStore, StoredEntry
@@ -31,10 +32,12 @@ _MOST_ENTRIES = 64
 
 Lines = tuple[bytes, ...]
 RememberRefusal = Callable[[bytes, InvalidBlock], Verdict]
+# Told of a value by key and digest, and whether a stranger gave it.
+Posted = Callable[[BlockKey, bytes, bool], None]
 
 
 class EntangledDesk:
-    """Turns blocks into values of the DHT and back; ``posted`` is told of what users stored.
+    """Turns blocks into values of the DHT and back; ``posted`` is told of what was stored.
 
     ``peers`` are asked where the DHT has nothing.
     """
@@ -45,7 +48,7 @@ class EntangledDesk:
         store: BlockStore,
         clock: Callable[[], datetime],
         remember_refusal: RememberRefusal,
-        posted: Callable[[BlockKey, bytes], None],
+        posted: Posted,
         peers: EntangledPeers,
     ) -> None:
         self._node = node
@@ -70,7 +73,8 @@ class EntangledDesk:
                 if isinstance(block, KeyAnnouncement) and len(entries) > 1:
                     certificates.append(block)
                     continue
-                value = value_of(key, block, await self._certificate(block, certificates))
+                certificate = await self._certificate(block, certificates, visitor)
+                value = value_of(key, block, certificate)
                 verdicts.append(
                     await self._take(value.key, value.body, visitor, _digest_of(entry))
                 )
@@ -114,11 +118,14 @@ class EntangledDesk:
 
     async def listing(self, key: BlockKey) -> tuple[str, ...]:
         """Return the digests of the values that are kept here under ``key``."""
-        return tuple(row.digest.hex() for row in await self._node.holdings.under(key))
+        return tuple(row.digest.hex() for row in await self._node.holdings.listed(key))
 
-    async def find(self, key: BlockKey, since: datetime | None) -> bytes | None:
-        """Return the answer to GET ENTANGLED; of mail only what is dated ``since`` or later."""
-        values = await self._find(key, since)
+    async def find(self, key: BlockKey, since: datetime | None, visitor: Visitor) -> bytes | None:
+        """Return the answer to GET ENTANGLED; of mail only what is dated ``since`` or later.
+
+        ``NoTurn`` if too many others look something up.
+        """
+        values = await self._find(key, _asker(visitor), since)
         if since is not None:
             values = tuple(
                 value
@@ -136,18 +143,21 @@ class EntangledDesk:
     async def _take(self, key: BlockKey, body: bytes, visitor: Visitor, digest: bytes) -> Verdict:
         """Judge and keep a user's value; a refusal is remembered under ``digest``."""
         try:
-            user = visitor.userid if visitor.confirmed else None
-            source = user or network_of_source(visitor.source)
-            value = await self._node.take(key, body, source, ours=True)
+            asker = _asker(visitor)
+            # What a stranger gives is spread as well, and yet makes room like any other.
+            taken = await self._node.accept(
+                key, body, asker.source, ours=not asker.stranger, waits=True
+            )
         except InvalidBlock as error:
             return self._remember_refusal(digest, error)
         except BrokeVerifier as error:
             broken = InvalidBlock(Refusal.INTERNAL, str(error))
             return self._remember_refusal(digest, broken)
         verdict = Accepted()
-        kept = StoredVerdict(value.digest, str(verdict), self._clock() + VERDICT_KEPT)
+        kept = StoredVerdict(taken.value.digest, str(verdict), self._clock() + VERDICT_KEPT)
         await self._store.write(lambda view: view.put_verdict(kept))
-        self._posted(key, value.digest)
+        if taken.news:
+            self._posted(key, taken.value.digest, asker.stranger)
         return verdict
 
     async def _keep(self, key: BlockKey, body: bytes, source: str, digest: bytes) -> Verdict:
@@ -161,7 +171,7 @@ class EntangledDesk:
         return Accepted()
 
     async def _certificate(
-        self, block: TextBlock, given: Sequence[KeyAnnouncement]
+        self, block: TextBlock, given: Sequence[KeyAnnouncement], visitor: Visitor
     ) -> KeyAnnouncement | None:
         """Return what a claim is to travel with: given with it, kept here, or in the DHT."""
         if not isinstance(block, AddressClaim):
@@ -174,16 +184,18 @@ class EntangledDesk:
             found = parse_text_block(split_lines(stored.header))
             if isinstance(found, KeyAnnouncement):
                 return found
-        for value in await self._find(key):
+        for value in await self._find(key, _asker(visitor)):
             if isinstance(value.block, KeyAnnouncement) and not value.standing.revoked:
                 return value.block
         raise InvalidBlock(Refusal.KEY, "the key that signed the claim is nowhere found")
 
-    async def _find(self, key: BlockKey, since: datetime | None = None) -> tuple[Value, ...]:
+    async def _find(
+        self, key: BlockKey, asker: Asker, since: datetime | None = None
+    ) -> tuple[Value, ...]:
         """Look in the DHT, and beyond it if it has nothing, or mail, of which nobody has all."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _FIND_SECONDS
-        values = await self._node.find(key)
+        values = await self._node.find(key, asker)
         if is_mailbox(values):
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
@@ -214,15 +226,23 @@ class ValueReceiver:
 
 
 def _what_fits(values: Iterator[Value]) -> list[TextBlock]:
-    """Return blocks, oldest first, as many as one answer may hold."""
-    blocks: list[TextBlock] = []
-    room = HARD_TEXT_BODY
-    for value in values:
-        room -= len(value.body) + len(BLOCK_POLICY[value.type].separator or "") + 2
-        if room < 0 or isinstance(value.block, DataBlock):
-            break
-        blocks.append(value.block)
-    return blocks
+    """Return blocks in their order, as many as one answer may hold: those with the best stamps."""
+    found, room = list(values), HARD_TEXT_BODY
+    chosen = set()
+    for value in sorted(found, key=lambda each: each.rank):
+        size = len(value.body) + len(BLOCK_POLICY[value.type].separator or "") + 2
+        if size <= room:
+            room -= size
+            chosen.add(value.digest)
+    blocks = (value.block for value in found if value.digest in chosen)
+    return [block for block in blocks if not isinstance(block, DataBlock)]
+
+
+def _asker(visitor: Visitor) -> Asker:
+    """Return whose part of room and turns a visitor's wishes count against."""
+    if visitor.confirmed and visitor.userid:
+        return Asker(f"user {visitor.userid}")
+    return Asker(network_of_source(visitor.source), stranger=True)
 
 
 def _joined(lines: Lines) -> bytes:

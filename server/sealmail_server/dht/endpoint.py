@@ -40,6 +40,8 @@ TIMEOUT = 0.8
 MAX_ANSWERING = 256
 # Places of which it is remembered that we asked them; routers forget sooner.
 _MAX_ASKED = 16_384
+# An address that answered this long ago may be another's by now.
+_PROVEN_SECONDS = 1800.0
 _BUFFER = 1024 * 1024
 
 # Answers a question, or leaves it unanswered.
@@ -49,7 +51,9 @@ Answerer = Callable[[Request, Place], Awaitable[bytes | None]]
 class Endpoint(asyncio.DatagramProtocol):
     """The socket of a node; ``open`` opens it.
 
-    ``saw`` is told of each answer: who gave it, and where he saw us.
+    ``allowance`` bounds what each source asks, ``unproven`` what all those ask together that
+    have given us no answer lately: their addresses may be made up. ``saw`` is told of each
+    answer: who gave it, and where he saw us.
     """
 
     def __init__(
@@ -58,6 +62,7 @@ class Endpoint(asyncio.DatagramProtocol):
         network: bytes,
         answer: Answerer,
         allowance: Allowance,
+        unproven: Allowance,
         *,
         timeout: float = TIMEOUT,
         saw: Callable[[Place, Place], object] | None = None,
@@ -66,6 +71,8 @@ class Endpoint(asyncio.DatagramProtocol):
         self._network = network
         self._answer = answer
         self._allowance = allowance
+        self._unproven = unproven
+        self._proven: OrderedDict[Place, float] = OrderedDict()
         self._timeout = timeout
         self._saw = saw
         self._transport: asyncio.DatagramTransport | None = None
@@ -154,6 +161,10 @@ class Endpoint(asyncio.DatagramProtocol):
             return
         if not is_signed(signed_bytes(self._network, answer), answer.public_key, answer.signature):
             return
+        self._proven[place] = asyncio.get_running_loop().time()
+        self._proven.move_to_end(place)
+        if len(self._proven) > _MAX_ASKED:
+            self._proven.popitem(last=False)
         if self._saw is not None:
             self._saw(place, answer.seen)
         future.set_result(answer)
@@ -162,11 +173,17 @@ class Endpoint(asyncio.DatagramProtocol):
         moment = asyncio.get_running_loop().time()
         if self._allowance.charge(source_of(str(place.ip)), moment) > 0:
             return
+        proven = self._has_proven(place, moment)
+        if not proven and self._unproven.charge("", moment) > 0:
+            return
         if len(self._answering) >= MAX_ANSWERING:
             return
         task = asyncio.get_running_loop().create_task(self._reply(request, place))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
+
+    def _has_proven(self, place: Place, moment: float) -> bool:
+        return moment - self._proven.get(place, -_PROVEN_SECONDS) < _PROVEN_SECONDS
 
     async def _reply(self, request: Request, place: Place) -> None:
         try:

@@ -5,14 +5,16 @@ slow to give a value another one is asked beside him.
 """
 
 import asyncio
+import hashlib
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing, suppress
 from random import SystemRandom
 
 from sealmail_net.errors import NetworkError
-from sealmail_protocol.errors import InvalidBlock
+from sealmail_protocol.errors import InvalidBlock, Refusal
 from sealmail_protocol.keys import BlockKey
 from sealmail_server.dht.carrier import Carrier
 from sealmail_server.dht.datagrams import (
@@ -23,10 +25,9 @@ from sealmail_server.dht.datagrams import (
     Peer,
     decode_holdings,
 )
-from sealmail_server.dht.holdings import MOST_UNDER_KEY
 from sealmail_server.dht.lookup import Found
 from sealmail_server.dht.neighbourhood import Neighbourhood
-from sealmail_server.dht.values import MAX_VALUE, Value
+from sealmail_server.dht.values import MAX_VALUE, MOST_UNDER_KEY, Value, merged
 from sealmail_verify import BrokeVerifier, Undecided
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,10 @@ _log = logging.getLogger(__name__)
 _random = SystemRandom()
 # An honest node keeps no more under one key.
 MOST_LISTED = sum(MOST_UNDER_KEY.values())
+# What is read for one key: as much as four holders have of a mailbox full of the largest mail.
+# Whoever invents more of it than an honest node may have is not the only one who is heard.
+MOST_BYTES = 64 * 1024**2
+MOST_BYTES_OF_ONE = 16 * 1024**2
 
 # What nodes say they hold, nearest node first.
 Lists = dict[Peer, tuple[Held, ...]]
@@ -42,7 +47,7 @@ Examine = Callable[[BlockKey, bytes], Awaitable[Value]]
 
 
 class Gathering:
-    """The effort for one key. ``values`` are those that came and hold, also if it is cut short.
+    """The effort for one key. ``given`` are those that came and hold, also if it is cut short.
 
     ``known`` are the digests of values that are here already. ``dialling`` bounds how many
     nodes this one is connected to.
@@ -66,7 +71,18 @@ class Gathering:
         self._known = set(known)
         self._seen: set[bytes] = set()
         self._liars: set[Peer] = set()
-        self.values: list[Value] = []
+        self._read: Counter[Peer] = Counter()
+        self._given: dict[bytes, tuple[Peer, Value]] = {}
+
+    @property
+    def given(self) -> list[tuple[Peer, Value]]:
+        """Return what came and holds, and who gave it first; as much as a node may keep."""
+        return [self._given[value.digest] for value in self.values]
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Return what came and holds, merged by the table."""
+        return merged(value for _, value in self._given.values())
 
     async def lists(self, found: Iterable[Found]) -> Lists:
         """Ask nodes what they hold; of whoever is slow, what came within his time."""
@@ -184,19 +200,28 @@ class Gathering:
 
     async def _take(self, peer: Peer, body: bytes) -> bool:
         """Examine what a node gave, and tell whether more of it is wanted."""
-        if body in self._seen:
+        self._read[peer] += len(body)
+        if self._read[peer] > MOST_BYTES_OF_ONE or self._read.total() > MOST_BYTES:
+            return False
+        known = hashlib.sha256(body).digest()
+        if known in self._seen:
             return True
         try:
             value = await self._examine(self._key, body)
         except InvalidBlock as error:
+            if error.code is Refusal.DATE:
+                # A moment ago it held, or his clock is another: that makes nobody a liar.
+                return True
             _log.info("%s gave no good value: %s", peer.place, error.reason)
             self._liars.add(peer)
             return False
         except (Undecided, BrokeVerifier) as error:
             _log.warning("a value could not be verified: %s", error)
             return True
-        self._seen.add(body)
+        self._seen.add(known)
         if value.digest not in self._known:
             self._known.add(value.digest)
-            self.values.append(value)
+            self._given[value.digest] = peer, value
+            if len(self._given) > 2 * MOST_LISTED:
+                self._given = {kept.digest: self._given[kept.digest] for kept in self.values}
         return True

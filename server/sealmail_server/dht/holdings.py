@@ -1,6 +1,6 @@
 """What this node keeps for the DHT: a bounded cache, in which nobody's values crowd out all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -8,16 +8,14 @@ from functools import partial
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.merges import Standing
-from sealmail_protocol.policy import BLOCK_POLICY
-from sealmail_server.dht.values import REVOCATION_AGE, Value
-from sealmail_store import BlockStore, Count, DhtRow, StoreError, WriteView
+from sealmail_server.dht.datagrams import SMALL_VALUE
+from sealmail_server.dht.values import MOST_UNDER_KEY, Value
+from sealmail_store import BlockStore, Count, DhtListed, DhtRow, StoreError, WriteView
 
 # A native miner sells stamps cheap, so beside them a source has a part of the room only.
 PART_OF_ONE_SOURCE = 16
-# Entries of one mailbox, claims for one address: those with most stamp bits stay.
-MOST_UNDER_KEY = {BlockType.MESSAGE_ANNOUNCEMENT: 256, BlockType.ADDRESS_CLAIM: 32}
-# What this node has fetched because it is near counts under these names; distance bounds it.
-_TAKEN_OVER = 64
+# Values of one page; a datagram has no room for more, however small they are.
+_PAGE = 32
 _SLICE = 200
 
 
@@ -27,11 +25,15 @@ class NoRoom(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A value on its way in: from which network, and whether a user of ours posted it."""
+    """A value on its way in: from which network, and whether a user of ours posted it.
+
+    What is not in the keeping of others ``waits`` for them: whatever was posted here.
+    """
 
     value: Value
     source: str
     ours: bool = False
+    waits: bool = False
 
 
 class Holdings:
@@ -48,55 +50,75 @@ class Holdings:
     async def under(self, key: BlockKey) -> tuple[DhtRow, ...]:
         """Return what is kept under ``key`` and within its age, by digest."""
         now = self._clock()
-        rows = await self._store.read(lambda view: view.dht.under(key))
-        return tuple(row for row in rows if _is_alive(row, now))
+        return await self._store.read(lambda view: view.dht.under(key, now))
+
+    async def value(self, key: BlockKey, digest: bytes) -> DhtRow | None:
+        """Return one value that is kept and within its age."""
+        now = self._clock()
+        return await self._store.read(lambda view: view.dht.value(key, digest, now))
+
+    async def listed(self, key: BlockKey) -> tuple[DhtListed, ...]:
+        """Return what is kept under ``key`` without its bodies, by digest."""
+        now = self._clock()
+        return await self._store.read(lambda view: view.dht.listed(key, now))
+
+    async def page(self, key: BlockKey, after: bytes) -> tuple[int, tuple[DhtListed, ...]]:
+        """Return how many values are kept under ``key``, and the next ones, small ones whole."""
+        now = self._clock()
+        return await self._store.read(
+            lambda view: (
+                view.dht.count_under(key, now),
+                view.dht.listed(key, now, after, _PAGE, SMALL_VALUE),
+            )
+        )
 
     async def keys(self, after: bytes) -> tuple[BlockKey, ...]:
         """Return the next keys under which something is kept."""
         return await self._store.read(lambda view: view.dht.keys(after))
 
     async def keep(self, offer: Offer) -> bool:
-        """Keep a value that was examined; ``False`` if a better one is here. Durable at return.
+        """Keep a value that was examined, and tell whether that is news. Durable at return.
 
         ``NoRoom`` if what is here has more right to be.
         """
         return await self._store.write(partial(self._keep, offer=offer))
 
     async def unspread(self) -> tuple[BlockKey, ...]:
-        """Return the keys of what users of ours posted and others do not keep yet."""
+        """Return the keys of what was posted here and others do not keep yet."""
         return await self._store.read(lambda view: view.dht.unspread())
 
     async def count(self) -> Count:
         """Return how many values are kept, and their bytes."""
         return await self._store.read(lambda view: view.dht.count())
 
-    async def release(self, key: BlockKey) -> None:
-        """Note that others keep what is under ``key``."""
-        await self._store.write(lambda view: view.dht.release(key))
+    async def release(self, key: BlockKey, digests: Iterable[bytes]) -> None:
+        """Note that others keep these values."""
+        known = tuple(digests)
+        await self._store.write(lambda view: view.dht.release(key, known))
 
     async def expire(self) -> int:
         """Forget what is beyond its age, and return how many values that were."""
-        gone = 0
-        for kind in BlockType:
-            for revoked, age in ((False, BLOCK_POLICY[kind].max_age), (True, REVOCATION_AGE)):
-                before = self._clock() - age
-                work = partial(_expire, kind=kind, before=before, revoked=revoked)
-                while removed := await self._store.write(work):
-                    gone += removed
+        now, gone = self._clock(), 0
+        while removed := await self._store.write(
+            lambda view: view.dht.remove_expired(now, _SLICE)
+        ):
+            gone += removed
         return gone
 
     def _keep(self, view: WriteView, offer: Offer) -> bool:
-        value, book = offer.value, view.dht
-        held = book.one(value.key, value.type, value.identity)
+        value = offer.value
+        held = view.dht.one(value.key, value.type, value.identity)
+        if held is not None and held.digest == value.digest:
+            # Whoever wants it kept for him pays for its room from then on.
+            if not offer.ours or held.ours:
+                return False
+        elif held is not None and not value.displaces(_standing(held)):
+            return False
         row = self._row(offer)
-        if held is not None and not value.displaces(_standing(held)):
-            if offer.ours and held.digest == value.digest:
-                book.put(row)
-            return held.digest == value.digest
         if held is None:
             self._make_place(view, row)
-        self._make_room(view, row, len(held.body) if held else 0)
-        book.put(row)
+        self._make_room(view, row, held)
+        view.dht.put(row)
         return True
 
     def _make_place(self, view: WriteView, row: DhtRow) -> None:
@@ -104,33 +126,38 @@ class Holdings:
         most = MOST_UNDER_KEY.get(BlockType(row.type))
         if most is None:
             return
-        others = [each for each in view.dht.under(row.key) if each.type == row.type]
+        others = view.dht.of_type(row.key, row.type)
         if len(others) < most:
             return
         least = max(others, key=_rank)
         if _rank(least) <= _rank(row):
             raise NoRoom("the key has as many values as it may, with better stamps")
-        view.dht.remove(least)
+        view.dht.remove(least.number)
 
-    def _make_room(self, view: WriteView, row: DhtRow, freed: int) -> None:
-        """Let what is further from us go, unless a user of ours waits for others to take it."""
-        size = len(row.body) - freed
+    def _make_room(self, view: WriteView, row: DhtRow, held: DhtListed | None) -> None:
+        """Let what is further from us go, unless a user of ours waits for others to take it.
+
+        What a user of ours gives is no further than anything: here it waits for others.
+        """
+        size, freed = len(row.body), held.size if held else 0
         used = view.dht.count(row.source).bytes
+        used -= freed if held and held.source == row.source else 0
         if used + size > self._room // PART_OF_ONE_SOURCE:
             raise NoRoom(f"{row.source} has used up its part")
-        missing = view.dht.count().bytes + size - self._room
+        missing = view.dht.count().bytes + size - freed - self._room
         if missing <= 0:
             return
         going = []
         for far in view.dht.furthest():
-            if missing <= 0 or far.distance <= row.distance:
+            if missing <= 0 or (far.distance <= row.distance and not row.ours):
                 break
-            going.append(far)
-            missing -= len(far.body)
+            if held is None or far.number != held.number:
+                going.append(far.number)
+                missing -= far.size
         if missing > 0:
             raise NoRoom("all that is here is nearer to this node")
-        for far in going:
-            view.dht.remove(far)
+        for number in going:
+            view.dht.remove(number)
 
     def _row(self, offer: Offer) -> DhtRow:
         value = offer.value
@@ -141,33 +168,21 @@ class Holdings:
             identity=value.identity,
             digest=value.digest,
             date=value.date,
+            until=value.until,
             stamp_bits=value.standing.bits,
             revoked=value.standing.revoked,
             distance=apart,
             source=offer.source,
             ours=offer.ours,
+            waits=offer.ours or offer.waits,
             body=value.body,
         )
 
 
-def source_of_taken_over(key: BlockKey) -> str:
-    """Return what a value that this node itself asked for counts under."""
-    return f"taken-over-{key.raw[-1] % _TAKEN_OVER}"
-
-
-def _standing(row: DhtRow) -> Standing:
+def _standing(row: DhtListed) -> Standing:
     return Standing(row.date, row.digest, row.revoked, row.stamp_bits)
 
 
-def _rank(row: DhtRow) -> tuple[int, bytes]:
-    """Order values by who stays: most stamp bits first, then the lower digest."""
+def _rank(row: DhtListed | DhtRow) -> tuple[int, bytes]:
+    """Order values by who stays, as ``Value.rank`` does."""
     return -row.stamp_bits, row.digest
-
-
-def _is_alive(row: DhtRow, now: datetime) -> bool:
-    age = REVOCATION_AGE if row.revoked else BLOCK_POLICY[BlockType(row.type)].max_age
-    return now - row.date < age
-
-
-def _expire(view: WriteView, *, kind: BlockType, before: datetime, revoked: bool) -> int:
-    return view.dht.remove_expired(kind, before, _SLICE, revoked=revoked)

@@ -5,6 +5,7 @@ long as one path meets only a few liars.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,11 +26,12 @@ WALK_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A node that answered on the way, with the token it gave; ``hops`` is how far it was."""
+    """A node that answered on a ``path``, with the token it gave; ``hops`` is how far it was."""
 
     peer: Peer
     token: bytes = field(repr=False)
     hops: int
+    path: int = 0
 
 
 # Asks a node for the nodes it knows nearest to a key; ``None`` if it does not answer.
@@ -48,7 +50,7 @@ async def walk(
     """Return the nodes that answered, the nearest ``nearest`` of each path, nearest first."""
     taken: set[bytes] = set()
     walks = [
-        _Path(ask, key, start[number::paths], taken, nearest, diverse)
+        _Path(number, ask, key, start[number::paths], taken, nearest, diverse)
         for number in range(min(paths, max(1, len(start))))
     ]
     ends = await asyncio.gather(*(path.walk() for path in walks))
@@ -56,11 +58,32 @@ async def walk(
     return sorted(found, key=lambda each: distance(each.peer.id, key))
 
 
+def choose(found: Sequence[Found], count: int, *, diverse: bool) -> list[Found]:
+    """Return who is to keep a value, of nodes in the order of nearness: few of one network.
+
+    Each path gives its part, so that whoever leads one astray does not name all of them; if
+    there are too few networks, the others of theirs follow.
+    """
+    paths = Counter[int]()
+    part = count // max(1, len({each.path for each in found}))
+    first: list[Found] = []
+    later: list[Found] = []
+    for each in found:
+        (first if paths[each.path] < part else later).append(each)
+        paths[each.path] += 1
+    by_peer = {each.peer: each for each in (*first, *later)}
+    chosen = take_diverse(by_peer, count, diverse=diverse)
+    rest = [peer for peer in by_peer if peer not in set(chosen)]
+    kept = {*chosen, *rest[: count - len(chosen)]}
+    return [each for each in found if each.peer in kept]
+
+
 class _Path:
     """One path; ``taken`` are the nodes that any path has asked."""
 
     def __init__(
         self,
+        number: int,
         ask: AskNearest,
         key: bytes,
         start: Sequence[Peer],
@@ -68,6 +91,7 @@ class _Path:
         nearest: int,
         diverse: bool,
     ) -> None:
+        self._number = number
         self._ask = ask
         self._key = key
         self._taken = taken
@@ -112,7 +136,7 @@ class _Path:
             self._silent.append(network_of(peer.place))
             return
         token, peers = answer
-        self._found[peer.id] = Found(peer, token, hops)
+        self._found[peer.id] = Found(peer, token, hops, self._number)
         for each in peers:
             self._known.setdefault(each.id, (each, hops + 1))
 

@@ -32,6 +32,8 @@ from sealmail_server.sources import Allowance, Rate
 
 _log = logging.getLogger(__name__)
 
+# Addresses that have proven nothing may be anybody's: all of them have the rate of so many.
+_UNPROVEN = 10
 # Strangers who asked and are asked back at a time; the others are met another time.
 _MAX_MEETING = 32
 # PINGs that a node leaves unanswered where it is known before it is known elsewhere.
@@ -79,6 +81,7 @@ class Neighbourhood:
             network_id(settings.network),
             self._answer,
             Allowance(Rate(rate, rate * settings.burst_seconds)),
+            Allowance(Rate(rate * _UNPROVEN, rate * _UNPROVEN * settings.burst_seconds)),
             timeout=settings.timeout,
             saw=self._saw,
         )
@@ -226,7 +229,9 @@ class Neighbourhood:
             self.moved.set()
 
     def _is_usable(self, peer: Peer) -> bool:
-        return peer.id != self.key.id and self._may_ask(peer.place)
+        if peer.id == self.key.id or self.sightings.is_own(peer.place):
+            return False
+        return self._may_ask(peer.place)
 
     def _may_ask(self, place: Place) -> bool:
         """Tell whether an address is one that we send to: a public one, unless told otherwise."""
@@ -235,7 +240,8 @@ class Neighbourhood:
         return self.settings.allow_private or is_public(place.ip)
 
     def _slot(self) -> int:
-        return int(asyncio.get_running_loop().time() / _TOKEN_SECONDS)
+        # The one before is a number as well, though the machine has just been started.
+        return 1 + int(asyncio.get_running_loop().time() / _TOKEN_SECONDS)
 
     def _token(self, place: Place, slot: int) -> bytes:
         ip, port = place.packed

@@ -1,6 +1,6 @@
 """The nodes that this one knows: the routing table of ``kademlia``, made safe against liars."""
 
-import heapq
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
@@ -13,6 +13,8 @@ from sealmail_server.dht.datagrams import Peer, Place
 # Nodes of one network in a bucket, and in the shortlist of a look-up: whoever rents a network
 # has all of it, and would otherwise be most of our neighbours.
 OF_ONE_NETWORK = 2
+# With so many known no bucket is split any more, but the one that this node's own id is in.
+MAX_KNOWN = 2048
 # A datagram is lost now and then; a node that fails this often in a row is gone.
 MAX_FAILURES = 3
 
@@ -104,8 +106,22 @@ class Neighbours(RoutingTable):  # type: ignore[misc]  # kademlia has no types
 
     def nearest(self, key: bytes, count: int, besides: Place | None = None) -> list[Peer]:
         """Return the known nodes nearest to ``key``, exactly."""
-        peers = (peer for peer in self.peers() if peer.place != besides)
-        return heapq.nsmallest(count, peers, key=lambda peer: distance(peer.id, key))
+        wanted, found = int.from_bytes(key), list[Peer]()
+        # All of one bucket are nearer than all of the next one, as buckets share no prefix.
+        for bucket in sorted(self.buckets, key=lambda bucket: _least_distance(bucket, wanted)):
+            peers = (node.peer for node in bucket.nodes.values() if node.peer.place != besides)
+            found += sorted(peers, key=lambda peer: distance(peer.id, key))
+            if len(found) >= count:
+                break
+        return found[:count]
+
+    def add_contact(self, node: Contact) -> None:
+        """Take a node in; where there are many, it waits for a place that becomes free."""
+        bucket = self.buckets[self.get_bucket_for(node)]
+        if len(self) < MAX_KNOWN or bucket.has_in_range(self.node):
+            super().add_contact(node)
+        elif not bucket.add_node(node):
+            asyncio.ensure_future(self.call_ping(bucket.head()))  # noqa: RUF006 - as the base
 
     def _held(self, node_id: bytes) -> Contact | None:
         bucket = self.buckets[self.get_bucket_for(Node(node_id))]
@@ -116,6 +132,13 @@ class Neighbours(RoutingTable):  # type: ignore[misc]  # kademlia has no types
 def distance(one: bytes, other: bytes) -> int:
     """Return how far two ids or keys are apart."""
     return int.from_bytes(one) ^ int.from_bytes(other)
+
+
+def _least_distance(bucket: KBucket, key: int) -> int:
+    """Return how near to ``key`` an id of a bucket may be: of all have the same first bits."""
+    low, end = (int(bound) for bound in bucket.range)
+    bits = (end - low + 1).bit_length() - 1
+    return ((key >> bits) ^ ((end - 1) >> bits)) << bits
 
 
 def take_diverse(

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sealmail_net.errors import NetworkError
@@ -28,12 +28,13 @@ from sealmail_server.dht.datagrams import (
     store_content,
 )
 from sealmail_server.dht.gathering import Gathering, Lists
-from sealmail_server.dht.holdings import Holdings, NoRoom, Offer, source_of_taken_over
-from sealmail_server.dht.lookup import Found
+from sealmail_server.dht.holdings import Holdings, NoRoom, Offer
+from sealmail_server.dht.lookup import Found, choose
 from sealmail_server.dht.neighbourhood import DhtSettings, Neighbourhood
 from sealmail_server.dht.neighbours import distance, network_of
 from sealmail_server.dht.node_key import NodeKey
-from sealmail_server.dht.values import Examiner, Value, merged
+from sealmail_server.dht.turns import OURS, Asker, NoTurn, Turns
+from sealmail_server.dht.values import Examiner, Value, merged, read_value
 from sealmail_store import BlockStore, DhtRow, StoreError
 from sealmail_verify import BrokeVerifier, Undecided, VerifierPool
 
@@ -41,27 +42,46 @@ _log = logging.getLogger(__name__)
 
 # Nodes that this one is connected to at a time.
 _DIALLED_AT_ONCE = 64
-# Look-ups for users at a time: a stranger's one question has some sixty nodes asked.
+# Look-ups at a time: one question has some sixty nodes asked. Half of them is for users only.
 _FOUND_AT_ONCE = 8
+_FOUND_FOR_STRANGERS = 4
+_FOUND_FOR_ONE = 3
 # A look-up that takes longer gives what has come.
 _FIND_SECONDS = 45.0
 # What one effort to spread a key takes for what this node lacks, and gives each other one for
 # what that lacks; the rest is for the next one.
 _TAKE_OVER_SECONDS = 20.0
 _GIVE_SECONDS = 30.0
+# Values for which a node may leave us without an answer before it is left.
+_SILENT_AT_MOST = 2
+# Keys that are spread at a time when all are.
+_SPREAD_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What became of an effort to have a key's values kept where they belong."""
+    """What became of an effort to have a key's values kept where they belong.
+
+    ``nearest`` nodes were asked to; ``holding`` of them have it all, and ``refusing`` said of a
+    value that they do not take it.
+    """
 
     nearest: int
     holding: int
+    refusing: int = 0
 
     @property
     def enough(self) -> bool:
         """Return whether half of those nearest to the key hold it all."""
         return self.holding > 0 and 2 * self.holding >= self.nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A value that holds and is kept, or a better one; ``news`` if that changed what is kept."""
+
+    value: Value
+    news: bool
 
 
 class DhtNode:
@@ -84,27 +104,37 @@ class DhtNode:
         self.holdings = Holdings(store, key.id, clock, room)
         self.neighbourhood = Neighbourhood(key, settings, self._answer)
         self.examiner = Examiner(verifier)
-        self._clock = clock
+        self.clock = clock
         self._carrier = carrier
         self._dialling = asyncio.Semaphore(_DIALLED_AT_ONCE)
-        self._finding = asyncio.Semaphore(_FOUND_AT_ONCE)
+        self.turns = Turns(
+            _FOUND_AT_ONCE, of_strangers=_FOUND_FOR_STRANGERS, of_one=_FOUND_FOR_ONE
+        )
 
     # What others ask.
 
     async def value(self, key: BlockKey, digest: bytes) -> DhtRow | None:
         """Return one value that is kept here; nobody else is asked."""
-        rows = await self.holdings.under(key)
-        return next((row for row in rows if row.digest == digest), None)
+        return await self.holdings.value(key, digest)
 
     async def take(self, key: BlockKey, body: bytes, source: str, *, ours: bool = False) -> Value:
         """Examine and keep a value; ``InvalidBlock``, ``NoRoom`` or ``Undecided`` if not."""
-        value = await self._examine(key, body)
-        await self.keep(value, source, ours=ours)
-        return value
+        return (await self.accept(key, body, source, ours=ours)).value
 
-    async def keep(self, value: Value, source: str, *, ours: bool = False) -> bool:
-        """Keep a value that was examined, or a better one that is here already."""
-        return await self.holdings.keep(Offer(value, source, ours))
+    async def accept(
+        self, key: BlockKey, body: bytes, source: str, *, ours: bool = False, waits: bool = False
+    ) -> Taken:
+        """Do as ``take``, and tell whether it was news. What is here already is not verified.
+
+        What ``waits`` was posted here, by a user of ``ours`` or by a stranger.
+        """
+        value = read_value(key, body, self.clock())
+        held = await self.holdings.value(key, value.digest)
+        if held is not None and held.body == body:
+            value = replace(value, standing=replace(value.standing, revoked=held.revoked))
+        else:
+            value = await self.examiner.verified(value, self.clock())
+        return Taken(value, await self.holdings.keep(Offer(value, source, ours, waits)))
 
     async def _answer(self, request: Request, place: Place) -> bytes | None:
         if request.ask is Ask.HOLDINGS:
@@ -117,13 +147,9 @@ class DhtNode:
     async def _list(self, key: BlockKey, after: bytes) -> bytes:
         if len(after) not in (0, DIGEST_BYTES):
             raise BadDatagram("not a place in a list")
-        rows = await self.holdings.under(key)
-        page = (
-            Held(BlockType(row.type), row.digest, len(row.body), _inline(row.body))
-            for row in rows
-            if row.digest > after
-        )
-        return encode_holdings(len(rows), page, answer_room())
+        total, page = await self.holdings.page(key, after)
+        held = (Held(BlockType(row.type), row.digest, row.size, row.body) for row in page)
+        return encode_holdings(total, held, answer_room())
 
     async def _outcome(self, key: BlockKey, body: bytes, place: Place) -> Outcome:
         try:
@@ -138,14 +164,21 @@ class DhtNode:
 
     # What this server's users ask.
 
-    async def find(self, key: BlockKey) -> tuple[Value, ...]:
-        """Return all values under ``key`` that can be found and hold; merged by the table."""
+    async def find(self, key: BlockKey, asker: Asker = OURS) -> tuple[Value, ...]:
+        """Return all values under ``key`` that can be found and hold; merged by the table.
+
+        ``NoTurn`` if nobody could be asked for want of a turn, and nothing is here.
+        """
         values = [value async for value in self._held_here(key)]
         gathering = self._gathering(key, (value.digest for value in values))
+        asked = False
         with suppress(TimeoutError):
-            async with asyncio.timeout(_FIND_SECONDS), self._finding:
+            async with asyncio.timeout(_FIND_SECONDS), self.turns.turn(asker):
+                asked = True
                 found = await self.neighbourhood.walk(key.raw)
                 await gathering.fetch(await gathering.lists(found))
+        if not asked and not values:
+            raise NoTurn("too many look-ups are under way")
         return merged((*values, *gathering.values))
 
     async def spread(self, key: BlockKey) -> Spread:
@@ -154,8 +187,12 @@ class DhtNode:
         One and the same effort publishes, republishes, hands over to new nodes and unites the
         parts of a network that was cut.
         """
-        found = (await self.neighbourhood.walk(key.raw))[: self.settings.replicas]
-        held = await self.holdings.under(key)
+        found = choose(
+            await self.neighbourhood.walk(key.raw),
+            self.settings.replicas,
+            diverse=not self.settings.allow_private,
+        )
+        held = await self.holdings.listed(key)
         gathering = self._gathering(key, (row.digest for row in held))
         lists = await gathering.lists(found)
         if self._belongs_here(key, found):
@@ -169,22 +206,30 @@ class DhtNode:
             if digests - theirs
         ]
         given = await asyncio.gather(*efforts)
-        full = len(found) - len(efforts) + sum(given)
-        spread = Spread(len(found), full if rows else 0)
+        full = len(found) - len(efforts) + given.count(Given())
+        refusing = sum(each.refused > 0 for each in given)
+        spread = Spread(len(found), full if rows else 0, refusing)
         if spread.enough:
-            await self.holdings.release(key)
+            # What was posted meanwhile is not spread yet.
+            await self.holdings.release(key, digests)
         return spread
 
-    async def spread_all(self) -> None:
-        """Spread every key that is kept here, in turn."""
+    async def spread_all(self, is_due: Callable[[BlockKey], bool] = lambda _: True) -> None:
+        """Spread every key that is kept here and due, a few at a time."""
         after = b""
         while keys := await self.holdings.keys(after):
-            for key in keys:
-                try:
-                    await self.spread(key)
-                except Exception:  # one value must not keep the others from being spread
-                    _log.exception("the value under %s could not be spread", key)
+            due = iter([key for key in keys if is_due(key)])
+            async with asyncio.TaskGroup() as group:
+                for _ in range(_SPREAD_AT_ONCE):
+                    group.create_task(self._spread_each(due))
             after = keys[-1].raw
+
+    async def _spread_each(self, keys: Iterable[BlockKey]) -> None:
+        for key in keys:
+            try:
+                await self.spread(key)
+            except Exception:  # one value must not keep the others from being spread
+                _log.exception("the values under %s could not be spread", key)
 
     def _belongs_here(self, key: BlockKey, found: Sequence[Found]) -> bool:
         if len(found) < self.settings.replicas:
@@ -196,10 +241,10 @@ class DhtNode:
         with suppress(TimeoutError):
             async with asyncio.timeout(_TAKE_OVER_SECONDS):
                 await gathering.fetch(lists)
-        for value in gathering.values:
-            # It counts against nobody: this node asked for it itself.
-            with suppress(NoRoom, StoreError):
-                await self.keep(value, source_of_taken_over(value.key))
+        for peer, value in gathering.given:
+            # As if he had brought it himself: what a network lists has its part of the room.
+            with suppress(StoreError):
+                await self.holdings.keep(Offer(value, network_of(peer.place)))
 
     async def _held_here(self, key: BlockKey) -> AsyncIterator[Value]:
         for row in await self.holdings.under(key):
@@ -207,43 +252,57 @@ class DhtNode:
                 yield await self._examine(key, row.body)
 
     async def _examine(self, key: BlockKey, body: bytes) -> Value:
-        return await self.examiner.examine(key, body, self._clock())
+        return await self.examiner.examine(key, body, self.clock())
 
     def _gathering(self, key: BlockKey, known: Iterable[bytes]) -> Gathering:
         return Gathering(
             key, known, self.neighbourhood, self._examine, self._carrier, self._dialling
         )
 
-    async def _give(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> bool:
-        """Give a node what it lacks, and tell whether it took it all."""
+    async def _give(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> "Given":
+        """Give a node what it lacks: one value that it does not take keeps no other back."""
+        given = Given()
         try:
             async with asyncio.timeout(_GIVE_SECONDS):
-                return await self._give_small(key, to, bodies) and await self._give_large(
-                    key, to, bodies
-                )
+                for give in (self._give_small, self._give_large):
+                    given += await give(key, to, bodies)
         except (NetworkError, TimeoutError) as error:
             _log.info("%s takes no values: %s", to.peer.place, error)
-            return False
+            return given + Given(silent=1)
+        return given
 
-    async def _give_small(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> bool:
+    async def _give_small(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> "Given":
+        given = Given()
         for body in bodies:
             if len(body) > SMALL_VALUE:
                 continue
             content = store_content(to.token, body)
             answer = await self.neighbourhood.ask(to.peer, Ask.STORE, key.raw, content)
-            if answer is None or answer.content != bytes((Outcome.TAKEN,)):
-                return False
-        return True
+            if answer is None:
+                given += Given(silent=1)
+                if given.silent >= _SILENT_AT_MOST:
+                    break
+            elif answer.content != bytes((Outcome.TAKEN,)):
+                given += Given(refused=1)
+        return given
 
-    async def _give_large(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> bool:
+    async def _give_large(self, key: BlockKey, to: Found, bodies: Sequence[bytes]) -> "Given":
         large = [body for body in bodies if len(body) > SMALL_VALUE]
         if not large:
-            return True
+            return Given()
         if self._carrier is None:
-            return False
+            return Given(refused=len(large))
         async with self._dialling:
-            return await self._carrier.push(to.peer.place, key, large) == len(large)
+            taken = await self._carrier.push(to.peer.place, key, large)
+        return Given(refused=len(large) - taken)
 
 
-def _inline(body: bytes) -> bytes:
-    return body if len(body) <= SMALL_VALUE else b""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """How many values a node did not take, and how many it did not answer for."""
+
+    refused: int = 0
+    silent: int = 0
+
+    def __add__(self, other: "Given") -> "Given":
+        return Given(self.refused + other.refused, self.silent + other.silent)

@@ -22,6 +22,7 @@ from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
 from sealmail_server.dht.peers import EntangledPeers
 from sealmail_server.dht.publishing import Publisher
+from sealmail_server.dht.republishing import Expiry, Republisher
 from sealmail_store import BlockStore, StoreError
 from sealmail_verify import VerifierPool
 
@@ -37,13 +38,14 @@ class Rhythm:
     """How often a node does what it does without being asked, in seconds.
 
     What could not be spread is tried again after ``retry``, then less and less often, at last
-    as often as all is spread.
+    as often as all is spread. What is too old is forgotten every ``expire``.
     """
 
     join: float = 15.0
     refresh: float = 600.0
     spread: float = 3600.0
     retry: float = 30.0
+    expire: float = 3600.0
 
 
 class DhtService:
@@ -65,8 +67,9 @@ class DhtService:
         self._peers = peers
         self._store = store
         self._bootstrap = bootstrap
-        self._may_delete = may_delete
         self._rhythm = rhythm
+        self._expiry = Expiry(node, may_delete, every=rhythm.expire)
+        self._republisher = Republisher(node, every=rhythm.spread)
         self._publisher = Publisher(node, pause=rhythm.retry, longest=rhythm.spread)
 
     @classmethod
@@ -105,16 +108,13 @@ class DhtService:
 
     async def run(self) -> None:
         """Take part until cancelled; at the end the neighbours are remembered."""
-        unspread = await self.node.holdings.unspread()
-        self._publisher.post(unspread)
-        for key in unspread:
-            rows = await self.node.holdings.under(key)
-            self._peers.post((key, row.digest) for row in rows if row.ours)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._take_up())
                 group.create_task(self._keep_joined())
                 group.create_task(self._publisher.run())
-                group.create_task(self._spread_all())
+                group.create_task(self._republisher.run())
+                group.create_task(self._expiry.run())
                 group.create_task(self._peers.run(self.node.value))
         finally:
             with suppress(StoreError):
@@ -137,9 +137,22 @@ class DhtService:
             "peers": self._peers.status(),
         }
 
-    def _posted(self, key: BlockKey, digest: bytes) -> None:
+    def _posted(self, key: BlockKey, digest: bytes, of_stranger: bool) -> None:
         self._peers.post([(key, digest)])
-        self._publisher.post([key])
+        self._publisher.post([key], of_stranger=of_stranger)
+
+    async def _take_up(self) -> None:
+        """Go on with what was not spread before the last stop, as soon as the store can tell."""
+        while True:
+            try:
+                for key in await self.node.holdings.unspread():
+                    rows = await self.node.holdings.listed(key)
+                    self._peers.post((key, row.digest) for row in rows if row.waits)
+                    self._publisher.post([key], of_stranger=not any(row.ours for row in rows))
+                return
+            except StoreError as error:
+                _log.error("what was posted before cannot be read: %s", error)
+            await asyncio.sleep(self._rhythm.retry)
 
     async def _keep_joined(self) -> None:
         neighbourhood = self.node.neighbourhood
@@ -167,16 +180,6 @@ class DhtService:
             else:
                 await asyncio.sleep(self._rhythm.join)
 
-    async def _spread_all(self) -> None:
-        while True:
-            await asyncio.sleep(self._rhythm.spread)
-            try:
-                if self._may_delete():
-                    await self.node.holdings.expire()
-                await self.node.spread_all()
-            except StoreError as error:
-                _log.error("the values of the DHT could not be looked after: %s", error)
-
     async def _bootstrap_places(self) -> list[Place]:
         places = []
         for address in self._bootstrap:
@@ -193,14 +196,18 @@ class DhtService:
         return places
 
     async def _remembered(self) -> list[Place]:
-        text = await self._store.read(lambda view: view.setting(_CONTACTS))
         try:
+            text = await self._store.read(lambda view: view.setting(_CONTACTS))
             return [Place.of(host, port) for host, port in json.loads(text or "[]")]
         except (TypeError, ValueError):
             return []
+        except StoreError as error:
+            _log.error("the neighbours of before cannot be read: %s", error)
+            return []
 
     async def _remember(self) -> None:
-        peers = self.node.neighbourhood.neighbours.peers()[:_MOST_REMEMBERED]
+        neighbourhood = self.node.neighbourhood
+        peers = neighbourhood.neighbours.nearest(neighbourhood.key.id, _MOST_REMEMBERED)
         text = json.dumps([[str(peer.place.ip), peer.place.port] for peer in peers])
         if peers:
             await self._store.write(lambda view: view.put_setting(_CONTACTS, text))

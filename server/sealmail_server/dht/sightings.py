@@ -25,6 +25,10 @@ class Sightings:
         """Return where this node is seen, as far as anybody has said."""
         return next(iter(self._agreed.values()), self._last)
 
+    def is_own(self, place: Place) -> bool:
+        """Tell whether several agree that this node itself is there."""
+        return place in self._agreed.values()
+
     def note(self, who: Place, seen: Place) -> bool:
         """Hear one word, and tell whether most say another place now than before."""
         name = network_of(who) if self._diverse else str(who)

@@ -7,6 +7,7 @@ without asking anybody. All other blocks stand alone.
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 from sealmail_protocol.block_codec import parse_block, parse_text_block, serialise_block
 from sealmail_protocol.blocks import (
@@ -29,6 +30,8 @@ from sealmail_verify import BadSignature, VerifierPool
 
 # A revocation has to outlive every copy of the key that it ends.
 REVOCATION_AGE = timedelta(days=400)
+# Entries of one mailbox, claims for one address: those with most stamp bits stay.
+MOST_UNDER_KEY = {BlockType.MESSAGE_ANNOUNCEMENT: 256, BlockType.ADDRESS_CLAIM: 32}
 # A claim and the key-announcement it travels with; anything larger is refused unread.
 MAX_VALUE = sum(
     BLOCK_POLICY[kind].dht_size for kind in (BlockType.KEY_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM)
@@ -62,6 +65,20 @@ class Value:
     def digest(self) -> bytes:
         """Return the SHA-256 of the canonical form of the block."""
         return self.standing.digest
+
+    @property
+    def until(self) -> datetime:
+        """Return when it, or the key-announcement that it travels with, is too old."""
+        age = REVOCATION_AGE if self.standing.revoked else BLOCK_POLICY[self.type].max_age
+        end = self.date + age
+        if self.certificate is None:
+            return end
+        return min(end, self.certificate.date + BLOCK_POLICY[self.certificate.type].max_age)
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        """Return what orders values by who stays: most stamp bits first, then lower digests."""
+        return -self.standing.bits, self.digest
 
     def displaces(self, other: "Standing") -> bool:
         """Return whether it stays where ``other`` has the same identity."""
@@ -143,19 +160,16 @@ def merged(values: Iterable[Value]) -> tuple[Value, ...]:
             kept[place] = value
     order = tuple(BlockType)
     return tuple(
-        sorted(kept.values(), key=lambda each: (order.index(each.type), each.date, each.digest))
+        sorted(
+            chain.from_iterable(_most(kind, kept.values()) for kind in order),
+            key=lambda each: (order.index(each.type), each.date, each.digest),
+        )
     )
-
-
-def is_alive(kind: BlockType, standing: Standing, now: datetime) -> bool:
-    """Tell whether a value is within the age of its type; revocations live longer."""
-    age = REVOCATION_AGE if standing.revoked else BLOCK_POLICY[kind].max_age
-    return now - standing.date < age
 
 
 def check_age(value: Value, now: datetime) -> None:
     """Refuse what is older than its type may be, or dated ahead."""
-    if not is_alive(value.type, value.standing, now):
+    if value.until <= now:
         raise InvalidBlock(Refusal.DATE, "older than blocks of this type are kept")
     if value.date - now > MAX_FUTURE:
         raise InvalidBlock(Refusal.DATE, f"dated more than {MAX_FUTURE} ahead")
@@ -189,6 +203,12 @@ def split_value(body: bytes) -> tuple[Block, KeyAnnouncement | None]:
     if not isinstance(certificate, KeyAnnouncement):
         raise InvalidBlock(Refusal.FORM, "a claim without its key-announcement")
     return block, certificate
+
+
+def _most(kind: BlockType, values: Iterable[Value]) -> list[Value]:
+    """Return the values of one type, as many as an honest node keeps under a key."""
+    found = (value for value in values if value.type is kind)
+    return sorted(found, key=lambda each: each.rank)[: MOST_UNDER_KEY.get(kind)]
 
 
 def _signer(block: Block) -> KeyId:

@@ -14,7 +14,7 @@ from sealmail_protocol.dates import parse_date
 from sealmail_spark.history import History
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Wish
-from sealmail_spark.results import Tolerance
+from sealmail_spark.results import Tolerance, readable
 
 Command = Callable[..., Any]
 
@@ -43,7 +43,7 @@ class Order:
 
 def fail(reason: object) -> NoReturn:
     """Tell what is wrong with the question and end."""
-    click.echo(f"sealmail-audit: {reason}", err=True)
+    click.echo(f"sealmail-audit: {readable(str(reason))}", err=True)
     sys.exit(WRONG_QUESTION)
 
 

@@ -1,13 +1,16 @@
 """The commands of ``sealmail-audit``."""
 
 import json
+import re
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sealmail_spark.audits import JOBS, Background, audit_delivery
@@ -17,8 +20,12 @@ from sealmail_spark.exporting import export as write_export
 from sealmail_spark.jobs.delivery import read_ledgers
 from sealmail_spark.prices import Market
 from sealmail_spark.reading import Tables, Wish
+from sealmail_spark.results import readable
 from sealmail_spark.session import open_session
 from sealmail_spark.store_index import UnreadableStore
+
+# As Python ends the report of an error of ours that came up in a worker.
+_OURS: Final = re.compile(r"^(?:sealmail_[a-z_.]+\.)?(?:UnreadableStore|\w*Error): (.+)$")
 
 
 class Program(click.Group):
@@ -30,6 +37,15 @@ class Program(click.Group):
             return super().invoke(context)
         except (UnreadableStore, OSError, ValueError) as error:
             fail(error)
+        except (PySparkException, Py4JError) as error:
+            fail(cause_in(str(error)))
+
+
+def cause_in(told: str) -> str:
+    """Return the one line of Spark's report of a failure that says why."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    causes = [found[1] for line in lines if (found := _OURS.search(line))]
+    return causes[-1] if causes else next(iter(lines), "Spark failed")
 
 
 @click.group(cls=Program)
@@ -95,7 +111,7 @@ def delivery(order: Order, ledgers: tuple[Path, ...]) -> None:
     spark = open_session(order.master, watched=order.watched)
     ledger = read_ledgers(spark, ledgers)
     tables = Tables(spark, order.paths, order.wish) if order.paths else None
-    finish(spark, order, tables, {"delivery": audit_delivery(ledger, tables)})
+    finish(spark, order, tables, {"delivery": audit_delivery(ledger, tables, order.wish.seen)})
 
 
 @main.command()
@@ -116,9 +132,9 @@ def report(
     jobs = [name for name in JOBS if name != "replicas" or replicas]
     spark = open_session(order.master, watched=order.watched)
     tables = Tables(spark, order.paths, order.wish)
-    background = _background(spark, order, market)
+    background = _background(spark, tables, order, market)
     audits = {name: JOBS[name](tables, background) for name in jobs}
-    audits["delivery"] = audit_delivery(read_ledgers(spark, ledger), tables)
+    audits["delivery"] = audit_delivery(read_ledgers(spark, ledger), tables, order.wish.seen)
     finish(
         spark,
         order,
@@ -147,7 +163,12 @@ def report(
 def export(paths: tuple[Path, ...], target: Path, master: str | None) -> None:
     """Write the blocks of stores as Parquet, by type and day, adding only what is new."""
     spark = open_session(master, watched=sys.stderr.isatty())
-    click.echo(f"{write_export(spark, Tables(spark, paths, Wish()), target)} blocks are new")
+    tables = Tables(spark, paths, Wish())
+    click.echo(f"{write_export(spark, tables, target)} blocks are new")
+    for trouble in tables.troubles:
+        click.echo(readable(f"{trouble.code}: {trouble.store}: {trouble.detail}"), err=True)
+    if tables.troubles:
+        sys.exit(1)
 
 
 @main.command()
@@ -173,8 +194,11 @@ def generate(
 
     The list is DIRECTORY/seeded.json.
     """
-    from sealmail_spark.generator.making import make_pair, make_store
-
+    try:
+        from sealmail_spark.generator.making import make_pair, make_store
+    except ModuleNotFoundError as error:
+        # What writes stores is compiled, and does not travel in a zip.
+        fail(f"{error.name} is missing: to generate stores, install sealmail[spark]")
     now = datetime.now(UTC).replace(microsecond=0)
     if partners and values:
         raise click.UsageError("partners keep no values of the DHT for each other: leave one out")
@@ -194,10 +218,12 @@ def run_jobs(names: list[str], order: Order, market: Market | None = None) -> No
     """Run jobs, keep what they found, tell it, and end with the exit code for it."""
     spark = open_session(order.master, watched=order.watched)
     tables = Tables(spark, order.paths, order.wish)
-    background = _background(spark, order, market)
+    background = _background(spark, tables, order, market)
     finish(spark, order, tables, {name: JOBS[name](tables, background) for name in names})
 
 
-def _background(spark: SparkSession, order: Order, market: Market | None) -> Background:
-    claims = order.history.earlier_claims(spark) if order.history else None
+def _background(
+    spark: SparkSession, tables: Tables, order: Order, market: Market | None
+) -> Background:
+    claims = order.history.earlier_claims(spark, tables.names()) if order.history else None
     return Background(market, claims)

@@ -11,17 +11,16 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sealmail_spark.audits import Audit, kept
+from sealmail_spark.audits import Audit, kept, trouble_findings
 from sealmail_spark.cli.common import Order
 from sealmail_spark.findings import all_of
 from sealmail_spark.history import Question
 from sealmail_spark.reading import Tables
-from sealmail_spark.report import Report
-from sealmail_spark.results import Summary, worst_first, write_results
+from sealmail_spark.report import ALL_USERS, MOST_USERS, RANKING_OF_USERS, Figure, Report
+from sealmail_spark.results import Summary, readable, worst_first, write_results
 
 # A page is read by people; what is beyond stands in the files.
 _EVIDENCE = 200
-_FIGURES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +68,8 @@ def finish(
     made, stores = datetime.now(UTC), tables.names() if tables else ()
     findings = {name: kept(audit.findings) for name, audit in audits.items()}
     figures = {name: kept(audit.figures) for name, audit in audits.items()}
+    if tables is not None and tables.troubles:
+        findings["troubles"] = trouble_findings(tables)
     together = all_of(*findings.values())
     figured = all_of(*figures.values())
     summary = Summary.of(together)
@@ -93,19 +94,39 @@ def finish(
 
 def report_of(run: Run) -> str:
     """Return the page about a run."""
-    summed = run.figures.groupBy("job", "measure", "group").agg(F.sum("value").alias("value"))
-    rows = summed.orderBy(F.desc("value")).limit(_FIGURES).collect()
     history, question = run.order.history, Question(run.stores, run.order.wish.signatures)
     report = Report(
         made=run.made,
         stores=run.stores,
         summary=run.summary,
         findings=worst_first(run.findings, _EVIDENCE),
-        figures=[(row["job"], row["measure"], row["group"], row["value"]) for row in rows],
+        figures=figures_shown(run.figures),
         drift=history.drifts(run.spark, run.jobs, question) if history else (),
         jobs=run.jobs,
     )
     return report.html()
+
+
+def figures_shown(figures: DataFrame) -> list[Figure]:
+    """Return figures summed over stores: of users those with most and the sums of all.
+
+    There may be millions of users; of all else there are as many figures as a page can bear.
+    """
+    summed = figures.groupBy("job", "measure", "group").agg(F.sum("value").alias("value"))
+    of_users = F.col("measure").endswith(" of user")
+    users = summed.where(of_users)
+    most = users.where(F.col("measure") == RANKING_OF_USERS)
+    shown = most.orderBy(F.desc("value"), "group").limit(MOST_USERS).select("group")
+    every = users.groupBy("job", "measure").agg(F.sum("value").alias("value"))
+    parts = (
+        summed.where(~of_users),
+        users.join(F.broadcast(shown), ["group"], "left_semi").select(summed.columns),
+        every.select("job", "measure", F.lit(ALL_USERS).alias("group"), "value"),
+    )
+    return [
+        (row["job"], row["measure"], row["group"], row["value"])
+        for row in all_of(*parts).orderBy(*summed.columns[:3]).collect()
+    ]
 
 
 def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]], unseen: Unseen) -> None:
@@ -138,12 +159,7 @@ def _tell(order: Order, summary: Summary, shown: list[dict[str, Any]], unseen: U
     click.echo()
     for row in shown:
         where = " ".join(str(row[name]) for name in ("store", "type", "key") if row[name])
-        click.echo(_readable(f"{row['code']}: {where}: {row['detail']}"))
+        click.echo(readable(f"{row['code']}: {where}: {row['detail']}"))
     left = sum(summary.by_code.values()) - len(shown)
     if left > 0 and shown:
         click.echo(f"... and {left} more; --out DIR writes all of them")
-
-
-def _readable(text: str) -> str:
-    """Return text of strangers without what could steer a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

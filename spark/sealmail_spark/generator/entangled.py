@@ -66,6 +66,7 @@ def value(entry: StoredEntry, certificate: StoredEntry | None = None) -> DhtRow:
         identity=entry.identity,
         digest=entry.digest,
         date=entry.date,
+        until=entry.date + BLOCK_POLICY[BlockType(entry.type)].max_age,
         stamp_bits=entry.stamp_bits,
         revoked=entry.revoked,
         distance=entry.key.raw,

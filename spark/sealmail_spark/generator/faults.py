@@ -20,7 +20,7 @@ from sealmail_protocol.fields import join_lines, split_lines
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_protocol.stamps import data_challenge_prefix
 from sealmail_spark.demands import SERVER
-from sealmail_spark.generator.people import new_key, revoked_key, rsa_key
+from sealmail_spark.generator.people import gpg_key, new_key, revoked_key
 from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.workshop import some_key, text_entry
 from sealmail_spark.store_files import data_file
@@ -236,16 +236,24 @@ def _revoked_key(town: Town) -> Fault:
 
 
 def _small_key(town: Town) -> Fault:
-    return _key_of_gpg(town, bits=1024)
+    return _key_of_gpg(town, "rsa1024")
+
+
+def _small_subkey(town: Town) -> Fault:
+    """Sign by a sound key, and have mail sealed to a weak one."""
+    return _key_of_gpg(town, "ed25519", sealing="rsa1024")
 
 
 def _sha1_key(town: Town) -> Fault:
-    return _key_of_gpg(town, bits=2048, digest="SHA1")
+    return _key_of_gpg(town, "rsa2048", digest="SHA1")
 
 
-def _key_of_gpg(town: Town, *, bits: int, digest: str = "SHA256") -> Fault:
+def _key_of_gpg(
+    town: Town, kind: str, *, digest: str = "SHA256", sealing: str | None = None
+) -> Fault:
     number = town.rng.randrange(1 << 40)
-    person = town.person(number, rsa_key(f"Weak {number}", bits, digest), user="weak")
+    pair = gpg_key(f"Weak {number}", kind, digest, sealing)
+    person = town.person(number, pair, user="weak")
     key = town.workshop.key(person, town.moment(timedelta(days=6)))
     return Fault((key,), key)
 
@@ -319,7 +327,7 @@ FAULTS: Final[dict[tuple[str, str], tuple[Callable[[Town], Fault], ...]]] = {
     ("keys", "stale-announcement"): (_stale_announcement,),
     ("keys", "expired-key"): (_expired_key,),
     ("keys", "revoked-key"): (_revoked_key,),
-    ("keys", "weak-key"): (_small_key, _sha1_key),
+    ("keys", "weak-key"): (_small_key, _small_subkey, _sha1_key),
     ("keys", "rival-claims"): (_rival_claims,),
     ("pow", "reused-stamp"): (_reused_stamp,),
     ("pow", "stamped-ahead"): (_stamped_ahead,),

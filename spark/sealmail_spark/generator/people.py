@@ -80,13 +80,18 @@ def _pair(secret: Any, certificate: Any) -> KeyPair:
     return KeyPair(KeyId.from_hex(certificate.fingerprint), str(certificate), sign)
 
 
-def rsa_key(user_id: str, bits: int, digest: str) -> KeyPair:
-    """Make an RSA key that vouches for itself by a digest; GnuPG makes weak ones when asked to."""
-    made = ("--quick-gen-key", user_id, f"rsa{bits}", "sign", "never")
+def gpg_key(user_id: str, kind: str, digest: str, sealing: str | None = None) -> KeyPair:
+    """Make a key that vouches for itself by a digest; GnuPG makes weak ones when asked to.
+
+    ``kind`` is such as ``rsa1024``, and so is ``sealing``, a subkey that mail is sealed to.
+    """
+    bare = ("--cert-digest-algo", digest, "--passphrase", "")
     with _gpg_home() as home:
-        _gpg(home, "--cert-digest-algo", digest, "--passphrase", "", *made)
+        _gpg(home, *bare, "--quick-gen-key", user_id, kind, "sign", "never")
         listed = _gpg(home, "--with-colons", "--list-keys").decode().splitlines()
         fingerprint = next(line for line in listed if line.startswith("fpr:")).split(":")[9]
+        if sealing is not None:
+            _gpg(home, *bare, "--quick-add-key", fingerprint, sealing, "encr", "never")
         armored = _gpg(home, "--armor", "--export", fingerprint).decode()
         secret = _gpg(home, "--export-secret-keys", fingerprint)
 

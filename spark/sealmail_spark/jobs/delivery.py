@@ -33,6 +33,9 @@ TYPES: Final = ("message-announcement", "acknowledgment")
 # A home server gives mail up after a week; most that will be read is read within it.
 LATE_DELIVERY: Final = timedelta(days=3)
 LATE_READING: Final = timedelta(days=10)
+# Of the states of a client's outbox: what will not be tried again, and what nobody wants sent.
+_GIVEN_UP: Final = ("failed", "expired")
+_CANCELLED: Final = "cancelled"
 _PARTS: Final = (0.5, 0.9, 0.99)
 
 
@@ -49,18 +52,25 @@ def read_ledgers(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     return rows
 
 
-def delivery_findings(ledger: DataFrame) -> DataFrame:
-    """Return mail that is long on its way, or long delivered and not acknowledged."""
-    rows = _timed(ledger)
-    waiting = rows.where(F.col("sent").isNull() & (_since("composed") > _seconds(LATE_DELIVERY)))
+def delivery_findings(ledger: DataFrame, seen: int) -> DataFrame:
+    """Return mail that is long on its way, given up, or long delivered and not acknowledged.
+
+    ``seen`` is the present, in seconds since 1970. What the user has cancelled is no finding.
+    """
+    rows = _timed(ledger, seen)
+    unsent, wanted = F.col("sent").isNull(), F.col("state") != _CANCELLED
+    lost = F.col("state").isin(*_GIVEN_UP)
+    waiting = rows.where(unsent & wanted & ~lost & (_since("composed") > _seconds(LATE_DELIVERY)))
     unread = rows.where(
-        F.col("sent").isNotNull()
+        ~unsent
+        & wanted
         & F.col("acknowledged").isNull()
         & (_since("sent") > _seconds(LATE_READING))
     )
     return as_findings(
         all_of(
             _told("undelivered", "composed", waiting),
+            _told("given-up", "composed", rows.where(unsent & lost)),
             _told("unacknowledged", "sent", unread),
         )
     )
@@ -68,7 +78,7 @@ def delivery_findings(ledger: DataFrame) -> DataFrame:
 
 def delivery_figures(ledger: DataFrame) -> DataFrame:
     """Return states, rates, and the times in which half, nine tenths and 99 of 100 were done."""
-    rows = _timed(ledger)
+    rows = _timed(ledger, seen=0)
     states = figures_of(rows, JOB, [("state", F.col("state"), F.lit(1))])
     steps = {"delivery": ("composed", "sent"), "acknowledgment": ("sent", "acknowledged")}
     parts = [states]
@@ -102,16 +112,16 @@ def daily_figures(blocks: DataFrame) -> DataFrame:
     )
 
 
-def _timed(ledger: DataFrame) -> DataFrame:
-    """Read the dates, and take the latest of all for the present."""
+def _timed(ledger: DataFrame, seen: int) -> DataFrame:
+    """Read the dates; ``seen`` is the present."""
     dates = ("composed", "sent", "acknowledged")
-    rows = ledger.select(
+    return ledger.select(
         F.lit("ledger").alias("store"),
-        *("message", "recipient", "state"),
-        *(F.to_timestamp(name).alias(name) for name in dates),
+        *("message", "recipient"),
+        F.coalesce("state", F.lit("")).alias("state"),
+        *(F.try_to_timestamp(name).alias(name) for name in dates),
+        F.timestamp_seconds(F.lit(seen)).alias("seen"),
     )
-    latest = rows.agg(F.max(F.greatest(*dates)).alias("seen"))
-    return rows.crossJoin(latest)
 
 
 def _since(column: str) -> Column:

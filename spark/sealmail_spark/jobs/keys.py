@@ -68,10 +68,11 @@ def _claims(facts: DataFrame) -> DataFrame:
 def _key_states(keys: DataFrame) -> list[DataFrame]:
     key = F.col("announced")
     stale = (key["expires"] < F.col("seen")) & ~F.col("revoked")
-    rsa = (key["algorithm"] == "RSA") & (key["bits"] < LEAST_RSA_BITS)
+    few = key["algorithm"].isin("RSA", "Elgamal") & (key["bits"] < LEAST_RSA_BITS)
+    small = few | (key["algorithm"] == "DSA")
     old = F.coalesce(key["old_self_signature"], F.lit(False))
     reason = F.coalesce(
-        F.when(rsa | (key["algorithm"] == "DSA"), F.concat_ws(" ", key["algorithm"], key["bits"])),
+        F.when(small, F.concat_ws(" ", key["algorithm"], key["bits"])),
         F.when(old, F.lit("its self-signature is of SHA-1, or of an older kind")),
     )
     states = [

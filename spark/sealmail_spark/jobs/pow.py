@@ -23,6 +23,11 @@ from sealmail_spark.schemas import FIGURES
 JOB: Final = "pow"
 TYPES: Final = ("key-announcement", "message-announcement")
 _MAIL: Final = "message-announcement"
+# A search that ends at b bits takes sqrt(pi/2) * 2^(b/2) hashes on average, and its stamp is worth
+# b + k bits with probability 2^-(k+1). So the mean of 2^(level/2) is 2^(b/2) times the sum of
+# 2^-(k+1) * 2^(k/2) over all k, which is 0.5 / (1 - 2^-0.5) = 1.71. Divided by this, levels that
+# were attained add up to the work of their searches, whatever was asked for.
+LUCK: Final = 0.5 / (1 - 2**-0.5)
 
 
 def pow_findings(payments: DataFrame) -> DataFrame:
@@ -39,8 +44,7 @@ def pow_findings(payments: DataFrame) -> DataFrame:
     early = payments.where(F.col("code").isNotNull()).select(
         *findings_by(F.col("code"), F.col("detail"), ["stamped-ahead"])
     )
-    prices = _prices(payments).select("store", "holder", "price")
-    below = mail.drop("price").join(prices, ["store", "holder"], "inner")
+    below = mail.drop("price").join(_prices(payments), ["store", "holder"], "inner")
     below = below.where(F.col("bits") < F.col("price")).select(
         *finding(
             "underpaid",
@@ -53,13 +57,13 @@ def pow_findings(payments: DataFrame) -> DataFrame:
 def pow_figures(payments: DataFrame) -> DataFrame:
     """Return levels demanded and paid, and the work that stamps are evidence of.
 
-    ``hashes expected`` is what such stamps take on average; ``hashes counted`` what those took
-    that were searched by counting, by their highest nonce.
+    ``hashes expected`` is what such stamps have taken on average; ``hashes counted`` what those
+    took that were searched by counting, by their highest nonce.
     """
     counts = payments.where(F.col("mails").isNotNull())
     kind, bits, mails = F.col("kind"), F.col("bits"), F.col("mails")
-    # The mean of a search for two nonces; more nonces are rare and take more.
-    expected = F.sqrt(F.pi() / 2) * F.pow(F.lit(2.0), bits / 2)
+    # Of a search for two nonces; more nonces are rare and take more.
+    expected = F.sqrt(F.pi() / 2) * F.pow(F.lit(2.0), bits / 2) / F.lit(LUCK)
     paid = figures_of(
         counts,
         JOB,
@@ -82,4 +86,6 @@ def price_figures(spark: SparkSession, market: Market) -> DataFrame:
 
 
 def _prices(payments: DataFrame) -> DataFrame:
-    return payments.where(F.col("price").isNotNull())
+    """Return the price of each holder once; of several announcements the lowest."""
+    priced = payments.where(F.col("price").isNotNull())
+    return priced.groupBy("store", "holder").agg(F.min("price").alias("price"))

@@ -20,7 +20,9 @@ COLUMNS: Final = (
 )
 # A server sweeps once an hour, and looks at its clock as often.
 GRACE: Final = timedelta(hours=2)
-_MAIL: Final = "message-announcement"
+# Mail is posted after its data, so the data that came last may still be without.
+ON_ITS_WAY: Final = timedelta(minutes=10)
+_MAIL, _KEY = "message-announcement", "key-announcement"
 
 
 def reference_findings(facts: DataFrame) -> DataFrame:
@@ -28,7 +30,8 @@ def reference_findings(facts: DataFrame) -> DataFrame:
     data, names = _data(facts), _names(facts)
     named = names.select("store", F.col("named_key").alias("key")).distinct()
     loose = data.join(named, ["store", "key"], "left_anti")
-    orphans = loose.where(~_outlived("data")).select(
+    settled = _age() >= F.lit(int(ON_ITS_WAY.total_seconds()))
+    orphans = loose.where(settled & ~_outlived("data")).select(
         *finding("orphan-data", F.format_string("%d bytes", F.col("size")))
     )
     return as_findings(all_of(orphans, _missing(data, names), _old(facts, loose)))
@@ -138,8 +141,9 @@ def _missing(data: DataFrame, names: DataFrame) -> DataFrame:
 
 def _old(facts: DataFrame, loose: DataFrame) -> DataFrame:
     """Return what should have been removed; named data and revoked keys may stay."""
-    others = facts.where((F.col("type") != "data") & ~F.col("revoked")).select(loose.columns)
-    age = F.floor((F.unix_timestamp("seen") - F.unix_timestamp("date")) / 86_400)
+    spared = F.col("revoked") & (F.col("type") == _KEY)
+    others = facts.where((F.col("type") != "data") & ~spared).select(loose.columns)
+    age = F.floor(_age() / 86_400)
     detail = F.format_string("%d days old", age)
     both = others.unionByName(loose)
     outlived = F.coalesce(*(F.when(F.col("type") == kind, _outlived(kind)) for kind in _AGES))
@@ -150,5 +154,8 @@ _AGES: Final = {str(kind): policy.max_age + GRACE for kind, policy in BLOCK_POLI
 
 
 def _outlived(kind: str) -> Column:
-    age = F.unix_timestamp("seen") - F.unix_timestamp("date")
-    return age >= F.lit(int(_AGES[kind].total_seconds()))
+    return _age() >= F.lit(int(_AGES[kind].total_seconds()))
+
+
+def _age() -> Column:
+    return F.unix_timestamp("seen") - F.unix_timestamp("date")

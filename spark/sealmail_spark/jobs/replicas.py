@@ -4,7 +4,7 @@ A copy is judged by what it can know: what is dated after the last moment that i
 or shortly before, is not missing there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_spark.findings import all_of, as_figures, as_findings, figures_of, finding
+from sealmail_spark.versions import rank
 
 JOB: Final = "replicas"
 COLUMNS: Final = (
@@ -22,7 +23,6 @@ COLUMNS: Final = (
 ON_ITS_WAY: Final = timedelta(minutes=10)
 # Whole days, and what is younger than one apart.
 _AGES: Final = ((3600, "under an hour"), (86_400, "under a day"))
-_MAIL, _KEY = "message-announcement", "key-announcement"
 
 
 def replica_findings(blocks: DataFrame, moments: Mapping[str, int]) -> DataFrame:
@@ -55,7 +55,7 @@ def replica_figures(blocks: DataFrame, moments: Mapping[str, int]) -> DataFrame:
 
 def _entries(blocks: DataFrame) -> DataFrame:
     """Return each entry once: who holds which version of it, and which of them should stay."""
-    version = F.struct(*_rank(), "digest", "store", "date").alias("version")
+    version = F.struct(*rank(), "digest", "store", "date").alias("version")
     grouped = blocks.select("type", "key", "identity", "store", "digest", version)
     entries = grouped.groupBy("type", "key", "identity").agg(
         F.collect_list("version").alias("held"),
@@ -64,20 +64,6 @@ def _entries(blocks: DataFrame) -> DataFrame:
     )
     staying = F.array_min("held")
     return entries.withColumn("staying", staying).withColumn("date", F.col("staying.date"))
-
-
-def _rank() -> Sequence[Column]:
-    """Return what is lower for the version that a merge leaves; before the lower digest.
-
-    The rules are those of ``sealmail_protocol.merges``: mail with more bits stays, a revoked key
-    whatever the Dates, else what is newer.
-    """
-    kind, newer = F.col("type"), -F.unix_timestamp("date")
-    revoked = F.when(kind == _KEY, -F.col("revoked").cast("int")).otherwise(F.lit(0))
-    return (
-        F.when(kind == _MAIL, -F.col("stamp_bits")).otherwise(revoked).alias("first"),
-        F.when(kind == _MAIL, F.lit(0)).otherwise(newer).alias("second"),
-    )
 
 
 def _ways(entries: DataFrame, moments: Mapping[str, int]) -> DataFrame:
