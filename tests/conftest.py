@@ -1,4 +1,7 @@
-"""What all tests share: the time of each test directory, and how hypothesis behaves."""
+"""What all tests share: time by directory, what tests measure, and how hypothesis behaves.
+
+A test tells a figure by ``record_property("told", text)``; it is printed at the end.
+"""
 
 from collections import Counter, defaultdict
 from pathlib import PurePosixPath
@@ -12,20 +15,33 @@ hypothesis.settings.load_profile("sealmail")
 
 
 class DirectoryTimes:
-    """A pytest plugin that adds up the seconds spent in each directory under tests/."""
+    """A pytest plugin that adds up the seconds spent in each directory under tests/.
+
+    It also keeps what tests tell of what they measured.
+    """
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._tests: Counter[str] = Counter()
+        self._told: list[tuple[str, str]] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count set-up, call and tear-down of every test; the call makes it one test."""
         directory = directory_of(report.nodeid)
         self._seconds[directory] += report.duration
         self._tests[directory] += report.when == "call"
+        if report.when == "call":
+            test = report.nodeid.rpartition("::")[2]
+            self._told += [
+                (test, str(text)) for name, text in report.user_properties if name == "told"
+            ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print one line for each directory, the slowest first."""
+        """Print what tests have told, and one line for each directory, the slowest first."""
+        if self._told:
+            terminalreporter.section("what the tests have measured")
+        for test, text in self._told:
+            terminalreporter.write_line(f"{test}: {text}")
         terminalreporter.section("time of each test directory")
         for directory in sorted(self._seconds, key=self._seconds.__getitem__, reverse=True):
             terminalreporter.write_line(

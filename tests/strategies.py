@@ -211,7 +211,7 @@ COMMANDS: dict[type[c.Command], st.SearchStrategy[c.Command]] = {
     c.AskVerdict: st.builds(c.AskVerdict, digests),
     c.AskQueue: st.builds(c.AskQueue, _moments),
     c.Drop: st.builds(c.Drop, block_keys, digests),
-    c.PartnerDrop: st.builds(c.PartnerDrop, block_keys, digests, dates),
+    c.PartnerDrop: st.builds(c.PartnerDrop, block_keys, digests, digests, dates),
     c.PartnerAccount: st.builds(
         c.PartnerAccount, digests, _names, st.sampled_from(("confirmed", "disabled", "undefined"))
     ),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from sealmail_client.errors import ClientError
 from sealmail_pow import Difficulty, Stamp, mint_off_loop
 
 # Less work than this is done before a bar is drawn.
@@ -24,6 +25,13 @@ class Watcher(Protocol):
         ...
 
 
+class OutOfMemory(ClientError):
+    """The search for a stamp took more memory than there is: close other programs, try again."""
+
+    # A failure of the machine, like a full disk.
+    exit_code = 5
+
+
 class Nobody:
     """Watches nothing: for scripts and pipes."""
 
@@ -42,5 +50,11 @@ async def mint_watched(
 ) -> Stamp:
     """Mint a stamp beside the event loop; cheap ones are a brief task."""
     brief = difficulty.bits < _WORTH_SHOWING_BITS
-    with watcher.task(f"{label} ({difficulty})", brief=brief) as report:
-        return await mint_off_loop(data, difficulty, progress=None if brief else report)
+    try:
+        with watcher.task(f"{label} ({difficulty})", brief=brief) as report:
+            return await mint_off_loop(data, difficulty, progress=None if brief else report)
+    except MemoryError as error:
+        raise OutOfMemory(
+            f"there is not enough memory to search a stamp of {difficulty}: "
+            "close other programs and try again"
+        ) from error

@@ -36,12 +36,18 @@ class Quote:
 def quote(
     addressees: Sequence[Addressee], desk: Desk, rate: float | None = None
 ) -> tuple[Quote, ...]:
-    """Return what each recipient asks; without a hash rate this machine is timed for 50 ms."""
-    rate = hash_rate() if rate is None else rate
+    """Return what each recipient asks; without a hash rate this machine is timed for 50 ms.
+
+    It is timed once for pairs and once for each other number of nonces, which take a table.
+    """
+    rates: dict[int, float] = {}
     found = []
     for addressee in addressees:
         announcement = desk.correspondents.announcement(addressee.key_id)
         if announcement is not None:
             price = price_for(desk, addressee.key_id, announcement)
-            found.append(Quote(addressee, price, estimate(price, hashes_per_second=rate)))
+            if price.nonces not in rates:
+                rates[price.nonces] = hash_rate(nonces=price.nonces) if rate is None else rate
+            cost = estimate(price, hashes_per_second=rates[price.nonces])
+            found.append(Quote(addressee, price, cost))
     return tuple(found)

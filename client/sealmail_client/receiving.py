@@ -21,8 +21,10 @@ from sealmail_client.errors import (
     BadMessage,
     BadPiece,
     ClientError,
+    GpgFailed,
     LargerThanTaken,
     NotForUs,
+    NotOpened,
     WrongPassphrase,
 )
 from sealmail_client.fetching import Fetching, Here, Missing, TooLarge, fits, pieces_in
@@ -406,7 +408,7 @@ class Receiver:
         )
         due = None
         if state is SignatureState.VALID and not remark:
-            due = await self._due(letter)
+            due = await self._due(message, letter)
         filed = await desk.folders.file(envelope, opened.zip_file, opened.signature, now)
         if filed.new:
             self._filed.append(filed.number)
@@ -432,7 +434,9 @@ class Receiver:
             self._doubts.append(f"the original in a mail of {letter.header.sender}: {error}")
             return None
 
-    async def _due(self, letter: OpenedLetter) -> DueAcknowledgment | None:
+    async def _due(
+        self, message: ArrivingMessage, letter: OpenedLetter
+    ) -> DueAcknowledgment | None:
         """Return what is owed to the sender, if the mail says so in good order.
 
         A bypass secret that comes with it is kept, unless others could have read it.
@@ -448,7 +452,11 @@ class Receiver:
                     self._desk.keyring.decrypt_bytes, content, self._desk.passphrase
                 )
             told = parse_ack(content)
-        except (BadMessage, NotForUs) as error:
+        except (BadMessage, NotForUs, NotOpened, GpgFailed) as error:
+            # The last two may pass, but a mail that is open is not given up for them.
+            passes = isinstance(error, NotOpened | GpgFailed)
+            if passes and not self._outlived(message):
+                raise
             self._doubts.append(f"no acknowledgment for mail of {header.sender}: {error}")
             return None
         if ack.sealed and told.bypass is not None:

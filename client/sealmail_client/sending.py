@@ -37,7 +37,7 @@ from sealmail_client.settings import Delivery
 from sealmail_client.weighing import channel_of_copy, require_copy_fits, require_size
 from sealmail_client.writing import SealedFiles, SealOrder
 from sealmail_net.errors import NetworkError
-from sealmail_pow import Difficulty, estimate
+from sealmail_pow import Difficulty, estimate, fits_memory
 from sealmail_protocol.addresses import ServerAddress, Transport
 from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnouncement
 from sealmail_protocol.compose import make_announcement
@@ -220,7 +220,8 @@ class Sender:
     ) -> MessageAnnouncement:
         """Mint what is asked for a place in ``mailbox``, and record the announcement."""
         price = payment.price
-        if estimate(price, hashes_per_second=1.0).expected_hashes > MAX_HASHES:
+        hashes = estimate(price, hashes_per_second=1.0).expected_hashes
+        if hashes > MAX_HASHES or not fits_memory(price):
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
         stamped = message.stamped_bytes(recipient.key_id, date)
         label = f"stamping for {recipient.address}"

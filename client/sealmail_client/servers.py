@@ -2,7 +2,7 @@
 
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -95,16 +95,18 @@ class Servers:
         It is begun again at another one if the connection is lost on the way, so that every
         step of it must be one that may be repeated.
         """
+        lost: list[ServerAddress] = []
         for _ in self._settings.home_servers[1:]:
             try:
-                async with self.home() as peer:
+                async with self.at(Place.HOME, lost) as peer:
                     return await errand(peer)
             except NoServerReached:
                 raise
             except NetworkError as error:
+                lost.append(peer.server.address)
                 self.hints.note_failed(peer.server.address)
                 _log.info("begun again at another server: %s", error)
-        async with self.home() as peer:
+        async with self.at(Place.HOME, lost) as peer:
             return await errand(peer)
 
     async def in_dht(self, errand: Callable[[Peer], Awaitable[T]]) -> T:
@@ -116,11 +118,16 @@ class Servers:
         return await self.at_home(lambda peer: errand(peer.by(BY_DHT)))
 
     @asynccontextmanager
-    async def at(self, place: Place) -> AsyncIterator[Peer]:
-        """Connect to a server where we have an account, as ``home`` does."""
+    async def at(self, place: Place, last: Collection[ServerAddress] = ()) -> AsyncIterator[Peer]:
+        """Connect to a server where we have an account, as ``home`` does.
+
+        Those in ``last`` are asked behind all others: they have just failed.
+        """
         transport = self._settings.places[place]
         if transport.entangled:
-            async with await self._dial(self._settings.doors, strict_pin=True) as server:
+            async with await self._dial(
+                self._settings.doors, strict_pin=True, last=last
+            ) as server:
                 yield self._meet(server).by(BY_DHT)
             return
         userid, auth_key = self._settings.key_id.hex, self._auth_keys[place].text
@@ -131,7 +138,7 @@ class Servers:
 
         servers = transport.servers
         try:
-            server = await self._dial(servers, strict_pin=True, greet=log_in)
+            server = await self._dial(servers, strict_pin=True, greet=log_in, last=last)
         except NoServerReached as error:
             if not all(isinstance(reason, LoginFailed) for reason in error.reasons):
                 raise
@@ -205,6 +212,7 @@ class Servers:
         strict_pin: bool,
         greet: Greet | None = None,
         handshake: Handshake = pinned_handshake,
+        last: Collection[ServerAddress] = (),
     ) -> RemoteServer:
         """Reach one of a group, and ask it what it can do; ``greet`` is said to it first."""
         alone = len(servers) == 1 or set(servers) <= set(self._settings.doors)
@@ -223,7 +231,11 @@ class Servers:
                 raise
             return server
 
-        ranks = [self.hints.order(rank) for rank in settings.proxies.policy.in_ranks(servers)]
+        in_ranks = settings.proxies.policy.in_ranks
+        first, behind = (
+            [one for one in servers if (one in last) is late] for late in (False, True)
+        )
+        ranks = [self.hints.order(rank) for rank in (*in_ranks(first), *in_ranks(behind))]
         server = await first_by_rank(ranks, attempt, head_start=self._head_start)
         self.hints.note_reached([one for rank in ranks for one in rank], server.address)
         if self.throttle is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sealmail_client.home_database import HomeDatabase
-from sealmail_pow import Difficulty
+from sealmail_pow import Difficulty, fits_memory
 from sealmail_protocol.block_codec import MAX_MAILBOXES
 from sealmail_protocol.dates import format_date, parse_date
 
@@ -40,6 +40,8 @@ def parse_price(text: str) -> Difficulty:
         raise ValueError("a price is written bd,BITS,N, or in seconds of work such as 2s")
     if price.bits > _DEAREST_BITS:
         raise ValueError(f"nobody would pay more than bd,{_DEAREST_BITS},2, which takes hours")
+    if not fits_memory(price, "native"):
+        raise ValueError(f"nobody has the memory to search {price}: ask fewer bits, or two nonces")
     return price
 
 

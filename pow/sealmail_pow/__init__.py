@@ -8,6 +8,7 @@ from sealmail_pow.check import StampCheck, level, verify, verify_many
 from sealmail_pow.difficulty import Difficulty
 from sealmail_pow.estimate import Estimate, estimate, hash_rate
 from sealmail_pow.machine import IMPLEMENTATION, fastest_kernel, kernels
+from sealmail_pow.memory import fits_memory
 from sealmail_pow.search import MintCancelled, Solution, mint, solve
 from sealmail_pow.stamp import Stamp
 from sealmail_pow.workers import mint_off_loop
@@ -22,6 +23,7 @@ __all__ = [
     "StampCheck",
     "estimate",
     "fastest_kernel",
+    "fits_memory",
     "hash_rate",
     "kernels",
     "level",

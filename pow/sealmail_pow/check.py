@@ -94,8 +94,13 @@ def verify(data: Buffer, stamp: Stamp, difficulty: Difficulty) -> bool:
     return difficulty.met_by(level(data, stamp), len(stamp.nonces))
 
 
-def verify_many(pairs: Iterable[tuple[Buffer, Stamp]], difficulty: Difficulty) -> list[bool]:
-    """Verify many pairs of data and stamp in turn, as ``verify`` would one by one."""
-    if machine.IMPLEMENTATION == "python":
+def verify_many(
+    pairs: Iterable[tuple[Buffer, Stamp]], difficulty: Difficulty, *, kernel: str | None = None
+) -> list[bool]:
+    """Verify many pairs of data and stamp, with the verdicts that ``verify`` would give each.
+
+    ``kernel`` is one of ``kernels()``, by default the fastest.
+    """
+    if machine.IMPLEMENTATION == "python" or kernel == "python":
         return [verify(data, stamp, difficulty) for data, stamp in pairs]
-    return machine.native.verify_many(pairs, difficulty.bits, difficulty.nonces)
+    return machine.native.verify_many(pairs, difficulty.bits, difficulty.nonces, level, kernel)

@@ -1,8 +1,10 @@
 """What a difficulty costs on this machine, in seconds."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sealmail_pow.difficulty import DIGEST_BITS, MIN_NONCES, Difficulty
@@ -13,6 +15,8 @@ from sealmail_pow.search import MintCancelled, solve, useful_threads
 _USUAL_LENGTH = 60
 _CALIBRATION_SECONDS = 0.05
 _SHORTEST_TIME = 1e-9
+# The first look comes before the first hash, the others every five milliseconds.
+_WARM_LOOKS = 3
 # No machine finds this: a search for it runs until it is cancelled.
 _OUT_OF_REACH = Difficulty(DIGEST_BITS)
 # More than two nonces are timed on a search of about so many hashes: its table, of 32 MiB, is
@@ -78,7 +82,10 @@ def hash_rate(
         return elapsed >= seconds and looks > 1
 
     data = bytes(data_length)
-    difficulty = _OUT_OF_REACH if nonces == MIN_NONCES else _table_search(nonces)
+    difficulty = _OUT_OF_REACH
+    if nonces > MIN_NONCES:
+        difficulty = _table_search(nonces)
+        _warm_up(data, difficulty, kernel)
     hashes = 0
     start = clock()
     try:
@@ -88,6 +95,17 @@ def hash_rate(
             ).hashes
     except MintCancelled as stopped:
         return (hashes + stopped.hashes) / max(elapsed, _SHORTEST_TIME)
+
+
+def _warm_up(data: bytes, difficulty: Difficulty, kernel: str | None) -> None:
+    """Search for some milliseconds.
+
+    The first table of a process may come from the system so late that the time would be up
+    before anything was counted.
+    """
+    looks = itertools.count()
+    with suppress(MintCancelled):
+        solve(data, difficulty, kernel=kernel, cancel=lambda: next(looks) == _WARM_LOOKS)
 
 
 def _table_search(nonces: int) -> Difficulty:

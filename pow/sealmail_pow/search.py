@@ -15,8 +15,10 @@ _PROGRESS_STEP = 0.01
 
 # Fewer bits are counted: a walk among so few places may find no pair at all.
 _WALK_FROM_BITS = 24
-# Less work than this is done before a second thread has started.
+# Less work than this, over the announcement of a short mail, is done before a second thread has
+# started. Over long data each hash is as much work as many.
 _THREADS_FROM_HASHES = 500_000
+_USUAL_LENGTH = 60
 _SALT_BYTES = 8
 _SEED_BYTES = 8
 
@@ -86,7 +88,10 @@ def solve(
     if threads is not None and not 1 <= threads <= machine.MOST_THREADS:
         raise ValueError(f"a search has 1 to {machine.MOST_THREADS} threads, not {threads}")
     watch = _Watch(difficulty, progress, cancel)
-    if machine.IMPLEMENTATION == "python" or kernel == "python":
+    counts = deterministic or difficulty.nonces > MIN_NONCES or difficulty.bits < _WALK_FROM_BITS
+    length = memoryview(data).nbytes
+    pays = 1 if counts else useful_threads(difficulty, threads, length)
+    if (kernel or machine.fastest_kernel(length, pays)) == "python":
         nonces, hashes = pure.search(
             data,
             difficulty,
@@ -94,7 +99,7 @@ def solve(
             look=watch.look,
             random_bytes=random_bytes,
         )
-    elif deterministic or difficulty.nonces > MIN_NONCES or difficulty.bits < _WALK_FROM_BITS:
+    elif counts:
         nonces, hashes = machine.native.count(
             data,
             difficulty.bits,
@@ -110,7 +115,7 @@ def solve(
             difficulty.bits,
             random_bytes(_SALT_BYTES).hex(),
             int.from_bytes(random_bytes(_SEED_BYTES), "big"),
-            useful_threads(difficulty, threads),
+            pays,
             watch.look if watch.is_wanted else None,
             kernel,
         )
@@ -118,9 +123,11 @@ def solve(
     return Solution(Stamp(nonces), hashes)
 
 
-def useful_threads(difficulty: Difficulty, threads: int | None) -> int:
-    """Return how many threads pay, of those allowed."""
-    if expected_hashes(difficulty) < _THREADS_FROM_HASHES:
+def useful_threads(
+    difficulty: Difficulty, threads: int | None, data_length: int = _USUAL_LENGTH
+) -> int:
+    """Return how many threads pay for a search over so many bytes, of those allowed."""
+    if expected_hashes(difficulty) * max(1.0, data_length / _USUAL_LENGTH) < _THREADS_FROM_HASHES:
         return 1
     return machine.processors() if threads is None else threads
 

@@ -95,14 +95,21 @@ class BodyReader:
     """Reads one body from a buffer; after an event of ``BODY_ENDS`` it is spent.
 
     An ``answer`` to a GET may be a whole mailbox or all claims for an address; what is posted
-    may not. ``room`` is asked before a large body is kept; who uses the body gives it back.
-    Lines of more than ``most`` bytes are not read to their end but are a ``ProtocolError``.
+    may not. ``targets`` may stand at the head of what is to be delivered elsewhere. ``room`` is
+    asked before a large body is kept; who uses the body gives it back. Lines of more than
+    ``most`` bytes are not read to their end but are a ``ProtocolError``.
     """
 
     def __init__(
-        self, *, answer: bool = False, room: Room | None = None, most: int | None = None
+        self,
+        *,
+        answer: bool = False,
+        targets: bool = False,
+        room: Room | None = None,
+        most: int | None = None,
     ) -> None:
         self._answer = answer
+        self._head_room = _POST_TO_ROOM if targets else 0
         self._room = room
         hard_limit = (FULL_MAILBOX_ANSWER if answer else HARD_TEXT_BODY) + _POST_TO_ROOM
         self._hard_limit = hard_limit if most is None else min(most, hard_limit)
@@ -189,7 +196,7 @@ class BodyReader:
         if self._answer and policy.separator:
             self._limit = FULL_MAILBOX_ANSWER
         else:
-            self._limit = min(policy.body_size + _POST_TO_ROOM, HARD_TEXT_BODY)
+            self._limit = min(policy.body_size + self._head_room, HARD_TEXT_BODY)
 
     def _keep(self, line: bytes) -> None:
         if self._skipped:

@@ -233,8 +233,8 @@ def _drop(words: list[str]) -> Drop:
 
 def _partner_drop(words: list[str]) -> PartnerDrop:
     key, rest = _keyed(words)
-    _count(rest, 2)
-    return PartnerDrop(key, _digest(rest[0]), parse_date(rest[1]))
+    _count(rest, 3)
+    return PartnerDrop(key, _digest(rest[0]), _digest(rest[1]), parse_date(rest[2]))
 
 
 def _partner_account(words: list[str]) -> PartnerAccount:

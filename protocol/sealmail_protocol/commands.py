@@ -264,14 +264,19 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class PartnerDrop:
-    """``PARTNER DROP mailbox-key digest date``: the tombstone of a dropped entry, kept until."""
+    """``PARTNER DROP mailbox-key digest identity date``: a tombstone, and until when it is kept.
+
+    ``identity`` is what all versions of the dropped entry have in common, whatever their stamps.
+    """
 
     key: BlockKey
     digest: bytes
+    identity: bytes
     date: datetime
 
     def __str__(self) -> str:
-        return f"PARTNER DROP {self.key} {self.digest.hex()} {format_date(self.date)}"
+        names = f"{self.digest.hex()} {self.identity.hex()}"
+        return f"PARTNER DROP {self.key} {names} {format_date(self.date)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +340,8 @@ PlainCommand = (
     | GetDhtValue | ListDhtValues
 )  # fmt: skip
 BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | StoreDhtValue
+# Whose bodies begin with Post-To lines.
+NAMING_TARGETS = (StoreProxy, PartnerQueued)
 Command = PlainCommand | BodyCommand
 
 

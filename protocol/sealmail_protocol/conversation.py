@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from sealmail_protocol import commands
 from sealmail_protocol.bodies import BODY_ENDS, BodyEvent, BodyReader, Room, TextBody
 from sealmail_protocol.command_codec import parse_command
-from sealmail_protocol.commands import BodyCommand, Command, StartTls
+from sealmail_protocol.commands import NAMING_TARGETS, BodyCommand, Command, StartTls
 from sealmail_protocol.errors import ProtocolError
 from sealmail_protocol.fields import as_line, is_line, join_lines
 from sealmail_protocol.receive_buffer import ReceiveBuffer
@@ -158,7 +158,7 @@ class ServerConversation(_Side[ServerEvent]):
         if isinstance(command, StartTls) and not self.encrypted:
             self._await_tls()
         if isinstance(command, BodyCommand):
-            self._body = BodyReader(room=self.room)
+            self._body = BodyReader(targets=isinstance(command, NAMING_TARGETS), room=self.room)
         return command
 
     def send(self, reply: LineReply | Listing) -> bytes:

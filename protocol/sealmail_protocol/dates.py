@@ -3,7 +3,9 @@
 import re
 from datetime import UTC, datetime
 
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", re.ASCII)
+# Hour 24 is written by other standards, and read as the next day by some versions of Python.
+_HOUR = r"(?:[01][0-9]|2[0-3])"
+_DATE = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{_HOUR}:[0-9]{{2}}:[0-9]{{2}}Z", re.ASCII)
 
 
 def parse_date(text: str) -> datetime:

@@ -24,7 +24,7 @@ from sealmail_protocol.replies import Listing
 from sealmail_server.outgoing.telling import tell_again
 from sealmail_server.outgoing.told import ROW_KINDS
 from sealmail_server.partnership import COMPARED_TO, RESYNC, Partnership, is_shared, needs_resync
-from sealmail_store import BlockStore, QueueKind, ReadView, WriteView, queue_space
+from sealmail_store import BlockStore, QueueKind, ReadView, WriteView
 
 _log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Comparison:
 
             def bury(view: WriteView) -> None:
                 for stone in stones:  # noqa: B023 - as above
-                    self._partnership.tell_drop(view, stone.key, stone.digest, stone.until, now)
+                    self._partnership.tell_drop(view, stone, now)
 
             await self._store.write(bury)
         await self._tell_queue(now)
@@ -189,8 +189,13 @@ class Comparison:
         return place, names[-1].identity or b"\0"
 
     async def _wait_for_room(self) -> None:
-        while await self._store.read(_queued) > _ENOUGH:  # noqa: ASYNC110 - it is the store's
+        """Wait until most of what was queued is told; what was set aside is not waited for."""
+        while await self._store.read(self._is_full):  # noqa: ASYNC110 - it is the store's
             await asyncio.sleep(_WAIT_SECONDS)
+
+    def _is_full(self, view: ReadView) -> bool:
+        due = view.queue.count_due(QueueKind.REPLICATE, self._clock(), _ENOUGH + 1)
+        return due > _ENOUGH
 
 
 def list_names(view: ReadView, kind: str, first: BlockKey) -> tuple[str, ...]:
@@ -229,10 +234,6 @@ async def _listing(
 def _after(key: BlockKey) -> BlockKey | None:
     number = int.from_bytes(key.raw) + 1
     return None if number >> 160 else BlockKey(number.to_bytes(20))
-
-
-def _queued(view: ReadView) -> int:
-    return view.space(queue_space(QueueKind.REPLICATE)).entries
 
 
 def _go_on(view: WriteView, place: _Place) -> None:

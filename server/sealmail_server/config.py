@@ -4,7 +4,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -356,6 +356,15 @@ class Config:
     def direct_tls_address(self) -> Listen | None:
         """Return where to listen for direct TLS, if anywhere."""
         return Listen.parse(self.direct_tls_listen) if self.direct_tls_listen else None
+
+    def paired_with(self, partner: Partner) -> "Config":
+        """Return these settings with another partner."""
+        return replace(
+            self,
+            partner=str(partner.address),
+            partner_auth_key=partner.auth_key,
+            partner_pin=partner.pin.hex(),
+        )
 
     @property
     def second_server(self) -> Partner | None:

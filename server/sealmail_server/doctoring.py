@@ -1,8 +1,10 @@
 """What ``sealmaild doctor`` examines from outside: ports, DNS record, certificate and disk."""
 
 import asyncio
+import shlex
 import shutil
 import socket
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,7 +19,14 @@ from sealmail_net.txt_resolver import LookupFailed, TxtSource
 from sealmail_protocol.addresses import Network, ServerAddress
 from sealmail_protocol.dns_records import named_transports, record_name
 from sealmail_protocol.replies import Banner
-from sealmail_server.config import Config
+from sealmail_server.config import (
+    CONFIG_NAME,
+    CONTROL_PASSWORD_NAME,
+    HIDDEN_KEY_NAME,
+    I2P_KEY_NAME,
+    ONION_KEY_NAME,
+    Config,
+)
 from sealmail_server.operator import public_address
 from sealmail_server.setting_rules import BadConfig, Listen
 from sealmail_server.tls_identity import (
@@ -37,6 +46,14 @@ _NETWORKS = {
     Network.TOR: ("tor", "Tor", "tor_proxy"),
     Network.I2P: ("i2p", "I2P", "i2p_proxy"),
 }
+_NOT_OURS = stat.S_IRWXG | stat.S_IRWXO
+_SECRET_FILES = (
+    CONFIG_NAME,
+    HIDDEN_KEY_NAME,
+    I2P_KEY_NAME,
+    ONION_KEY_NAME,
+    CONTROL_PASSWORD_NAME,
+)
 _ANY_HOST = {"::": "::1", "0.0.0.0": "127.0.0.1"}  # noqa: S104
 
 
@@ -117,8 +134,24 @@ async def _come_to(address: ServerAddress, settings: DialSettings, pin: bytes) -
 
 
 def examine_directory(directory: Path, config: Config, now: datetime) -> list[Finding]:
-    """Look at the TLS files and the disk."""
-    return [_certificate(directory, config, now), _disk(directory)]
+    """Look at the TLS files, the disk, and who else may read what is secret."""
+    return [_certificate(directory, config, now), _disk(directory), *_exposed(directory, config)]
+
+
+def _exposed(directory: Path, config: Config) -> list[Finding]:
+    """Tell of secret files that others on this machine may read or change.
+
+    An own key outside the directory may have a group, as those of web servers often have.
+    """
+    secret = [directory / name for name in _SECRET_FILES]
+    key = directory / config.private_key
+    others = stat.S_IRWXO if not key.is_relative_to(directory) else _NOT_OURS
+    modes = {**dict.fromkeys(secret, _NOT_OURS), key: others}
+    return [
+        Finding("files", False, f"others may use {path}: chmod go= {shlex.quote(str(path))}")
+        for path, forbidden in modes.items()
+        if path.exists() and path.stat().st_mode & forbidden
+    ]
 
 
 def _certificate(directory: Path, config: Config, now: datetime) -> Finding:

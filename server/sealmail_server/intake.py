@@ -49,6 +49,7 @@ from sealmail_store import (
     BlockStore,
     StoredEntry,
     StoreError,
+    Tombstone,
     WaitingEntry,
     WriteView,
 )
@@ -175,23 +176,23 @@ class Intake:
             if entry is None or entry.holder != owner.raw:
                 return False
             view.remove_entry(entry.type, entry.key, entry.identity)
-            view.bury(key, digest, entry.identity, until)
-            self._partnership.tell_drop(view, key, digest, until, now)
+            stone = Tombstone(key, digest, entry.identity, until)
+            view.bury(stone)
+            self._partnership.tell_drop(view, stone, now)
             return True
 
         removed = await self._store.write(remove)
         await self._told((digest,))
         return removed
 
-    async def take_tombstone(self, key: BlockKey, digest: bytes, until: datetime) -> None:
-        """Remove for good what its owner has dropped at the partner."""
-        until = min(until, self._clock() + TOMBSTONE_KEPT + MAX_FUTURE_REPLICATED)
+    async def take_tombstone(self, stone: Tombstone) -> None:
+        """Remove for good what its owner has dropped at the partner, whatever its stamp here."""
+        latest = self._clock() + TOMBSTONE_KEPT + MAX_FUTURE_REPLICATED
+        stone = replace(stone, until=min(stone.until, latest))
 
         def remove(view: WriteView) -> None:
-            entry = view.announcement_by_digest(key, digest)
-            if entry is not None:
-                view.remove_entry(entry.type, entry.key, entry.identity)
-            view.bury(key, digest, b"" if entry is None else entry.identity, until)
+            view.remove_entry(BlockType.MESSAGE_ANNOUNCEMENT, stone.key, stone.identity)
+            view.bury(stone)
 
         await self._store.write(remove)
 

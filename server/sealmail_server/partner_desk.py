@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 OFFER_HOLDS = timedelta(hours=1)
 # The auth key of the present pair, by its hash: the next pairing ends it.
 _PAIR_ACCOUNT = "pairing-account"
+# The partner that was agreed on, until it stands in config.toml too.
+_UNWRITTEN = "pairing-unwritten"
 _STATES = {str(each) for each in AccountState} - {str(AccountState.PROVISIONAL)}
 
 
@@ -194,19 +196,32 @@ class PartnerDesk:
             ended = _withdraw(view, OFFER, now) + _withdraw(view, _PAIR_ACCOUNT, now)
             accounts.add_account(view, partner.auth_key, REPLICATION, now)
             view.put_setting(_PAIR_ACCOUNT, known_by.hex())
+            words = (str(partner.address), partner.auth_key, partner.pin.hex())
+            view.put_setting(_UNWRITTEN, " ".join(words))
             ask_for_comparison(view)
             keep_copies_of(view, partner)
             return ended
 
         self._desk.end_logins(await self._store.write(agree))
-        await asyncio.to_thread(
-            set_settings,
-            self._directory,
-            partner=str(partner.address),
-            partner_auth_key=partner.auth_key,
-            partner_pin=partner.pin.hex(),
-        )
+        await write_down_pairing(self._directory, self._store)
         await self._replication.pair_with(partner)
+
+
+async def write_down_pairing(directory: Path, store: BlockStore) -> Partner | None:
+    """Write the partner that was agreed on into ``config.toml``, if it is not there yet.
+
+    Returns the partner, ``None`` if there was nothing to write. A server begins with it: a stop
+    may have come between the two.
+    """
+    text = await store.read(lambda view: view.setting(_UNWRITTEN))
+    if text is None:
+        return None
+    address, auth_key, pin = text.split(" ")
+    await asyncio.to_thread(
+        set_settings, directory, partner=address, partner_auth_key=auth_key, partner_pin=pin
+    )
+    await store.write(lambda view: view.remove_setting(_UNWRITTEN))
+    return Partner(ServerAddress.parse(address), auth_key, bytes.fromhex(pin))
 
 
 def _is_offered(view: ReadView, secret: bytes, now: datetime) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from sealmail_protocol.blocks import BlockType
 from sealmail_server.clock_guard import Believed, Watch
 from sealmail_server.limits import Limits
+from sealmail_server.outgoing.telling import lacks_its_block, tell_again
 from sealmail_server.partnership import PARTNER_KINDS
 from sealmail_store import (
     Account,
@@ -157,7 +158,10 @@ class PartnerFeed:
         def write(view: WriteView) -> None:
             view.queue.finish(row.number for row in finished)
             for row, code, moment in later:
-                view.queue.put_off(row.number, moment, code, now)
+                if lacks_its_block(view, row):
+                    tell_again(view, row, now)
+                else:
+                    view.queue.put_off(row.number, moment, code, now)
 
         await self._store.write(write)
         self._taken.difference_update(row.digest for row in finished)

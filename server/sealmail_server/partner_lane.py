@@ -22,7 +22,7 @@ from sealmail_protocol.commands import (
 from sealmail_protocol.replies import Word
 from sealmail_server.outgoing.told import told_heads
 from sealmail_server.partner_feed import Item, PartnerFeed
-from sealmail_server.partnership import UNBOUND, Partner, PartnerPin, tombstone_until
+from sealmail_server.partnership import UNBOUND, Partner, PartnerPin, tombstone_of
 from sealmail_server.reading import SLICE
 from sealmail_store import BlockData, DamagedData, DataGone, QueueKind
 
@@ -82,9 +82,11 @@ def errands_for(item: Item, *, original: bool) -> tuple[Errand, ...]:
             userid = account.userid or UNBOUND
             return (Errand(PartnerAccount(account.auth_key_hash, userid, account.state)),)
         case QueueKind.TOMBSTONE:
-            if original or row.key is None:
+            stone = tombstone_of(row)
+            if original or stone is None:
                 return ()
-            return (Errand(PartnerDrop(row.key, row.digest, tombstone_until(row))),)
+            command = PartnerDrop(stone.key, stone.digest, stone.identity, stone.until)
+            return (Errand(command),)
         case QueueKind.MIRROR:
             if original or row.key is None:
                 return ()

@@ -12,7 +12,6 @@ from sealmail_net.pins import PinStore
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import ADMINISTRATOR, REPLICATION
 from sealmail_protocol.dates import format_date, parse_date
-from sealmail_protocol.keys import BlockKey
 from sealmail_store import (
     Account,
     EntryName,
@@ -20,6 +19,7 @@ from sealmail_store import (
     QueueRow,
     ReadView,
     StoredEntry,
+    Tombstone,
     WriteView,
     queue_space,
 )
@@ -143,24 +143,21 @@ class Partnership:
         if not self.paired or not is_shared(account):
             return
         content = b""
-        # An original knows accounts by the auth key itself, which is not kept elsewhere.
-        if auth_key and view.setting(IS_ORIGINAL) != "no":
-            content = f"{_name_for_original(account)} {auth_key}".encode()
-        elif any(row.content for row in view.queue.about(account.auth_key_hash)):
-            # An original can be told of this change no more; the key it is still to get stays.
-            return
+        if view.setting(IS_ORIGINAL) != "no":
+            # An original knows accounts by the auth key itself, which is not kept elsewhere. One
+            # that has not got it yet gets it as what it is by now.
+            auth_key = auth_key or _untold_auth_key(view, account)
+            content = f"{_name_for_original(account)} {auth_key}".encode() if auth_key else b""
         view.queue.replace(
             QueueRow(QueueKind.ACCOUNT, account.auth_key_hash, queued=now, content=content)
         )
 
-    def tell_drop(
-        self, view: WriteView, key: BlockKey, digest: bytes, until: datetime, now: datetime
-    ) -> None:
+    def tell_drop(self, view: WriteView, stone: Tombstone, now: datetime) -> None:
         """Queue the tombstone of a dropped entry."""
         if self.paired:
-            content = format_date(until).encode()
+            content = f"{format_date(stone.until)} {stone.identity.hex()}".encode()
             view.queue.replace(
-                QueueRow(QueueKind.TOMBSTONE, digest, queued=now, key=key, content=content)
+                QueueRow(QueueKind.TOMBSTONE, stone.digest, now, key=stone.key, content=content)
             )
 
     def _queue_entry(
@@ -220,13 +217,23 @@ def is_stale_offer(view: ReadView, auth_key_hash: bytes, now: datetime) -> bool:
     return now.timestamp() > int(text.split(" ")[1])
 
 
-def tombstone_until(row: QueueRow) -> datetime:
-    """Return until when the tombstone of a row is kept."""
-    return parse_date(row.content.decode())
+def tombstone_of(row: QueueRow) -> Tombstone | None:
+    """Return the tombstone that a row of ``tell_drop`` tells of; ``None`` of any other."""
+    date, _, identity = row.content.decode().partition(" ")
+    if row.key is None or not identity:
+        return None
+    return Tombstone(row.key, row.digest, bytes.fromhex(identity), parse_date(date))
 
 
 def _row(entry: StoredEntry, number: int, now: datetime) -> QueueRow:
     return QueueRow(QueueKind.REPLICATE, entry.digest, now, entry.type, entry.key, number)
+
+
+def _untold_auth_key(view: ReadView, account: Account) -> str:
+    """Return the auth key that still waits to be told to an original; empty if none does."""
+    rows = view.queue.about(account.auth_key_hash, QueueKind.ACCOUNT)
+    told = (row.content.decode().partition(" ")[2] for row in rows)
+    return next(filter(None, told), "")
 
 
 def _name_for_original(account: Account) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -42,6 +43,8 @@ _CROWD = 32
 _LANE_IDLE_SECONDS = 2.0
 # How soon a need to compare is seen, and how soon it is begun again after it was cut short.
 _COMPARE_SECONDS = 1.0
+# So many digests of what the partner took are remembered.
+_CONFIRMED = 10_000
 
 
 @dataclass(slots=True)
@@ -81,6 +84,8 @@ class Replication(Partnership):
         self._began = clock()
         self._standing = _Standing()
         self._changed = asyncio.Event()
+        # What the partner took last: while some of what it lacks has no row, who asks hears of it.
+        self._confirmed: OrderedDict[bytes, None] = OrderedDict()
         self._feed = PartnerFeed(store, clock, limits, self._spread, self._told, watch)
 
     # What the rest of the server asks.
@@ -134,10 +139,14 @@ class Replication(Partnership):
         """Tell whether the partner should have had this before DONE was said, and has it not."""
         if self.mode is not Mode.BOTH or not self.paired or self._feed.has_taken(digest):
             return False
-        return bool(await self._store.read(lambda view: _waiting(view, (digest,))))
+        if await self._store.read(lambda view: _waiting(view, (digest,))):
+            return True
+        # What was left out of the queue has no row; nor has what the partner took long ago.
+        return digest not in self._confirmed and await self._store.read(needs_resync)
 
     async def pair_with(self, partner: Partner) -> None:
         """Have another partner from now on; the present connection ends."""
+        self._confirmed.clear()
         self.partner = partner
         self._original = None
         await self._store.write(lambda view: view.remove_setting(IS_ORIGINAL))
@@ -298,6 +307,11 @@ class Replication(Partnership):
 
     def _told(self, digest: bytes, taken: bool) -> None:
         """Let those who wait go on."""
+        if taken:
+            self._confirmed[digest] = None
+            self._confirmed.move_to_end(digest)
+            if len(self._confirmed) > _CONFIRMED:
+                self._confirmed.popitem(last=False)
         self._standing.answers = self._standing.answers or (taken and self._standing.connected)
         for answer in self._standing.waiters.get(digest, ()):
             if not answer.done():

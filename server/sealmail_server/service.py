@@ -30,7 +30,7 @@ from sealmail_server.memory import MemoryBudget
 from sealmail_server.operator import HiddenPort, Operator, Running
 from sealmail_server.operator_socket import operator_desk
 from sealmail_server.outgoing.office import SortingOffice
-from sealmail_server.partner_desk import PartnerDesk
+from sealmail_server.partner_desk import PartnerDesk, write_down_pairing
 from sealmail_server.partnership import Mode
 from sealmail_server.replication import Replication
 from sealmail_server.services import Services
@@ -90,6 +90,9 @@ async def running_server(
     async with AsyncExitStack() as stack:
         store = await asyncio.to_thread(BlockStore.open, directory / STORE_NAME)
         await stack.enter_async_context(store)
+        partner = await write_down_pairing(directory, store)
+        if partner is not None:
+            config = config.paired_with(partner)
         verifier = await stack.enter_async_context(VerifierPool())
         guard = ClockGuard(store, clock)
         await guard.look()

@@ -31,7 +31,7 @@ from sealmail_server.outgoing.fetching import NotFetched
 from sealmail_server.reading import block_slices, find_block, find_small_block, whole_answer
 from sealmail_server.services import Services
 from sealmail_server.visitor import ANONYMOUS, Visitor
-from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError, WriteView
+from sealmail_store import DamagedData, DataGone, StoredEntry, StoreError, Tombstone, WriteView
 from sealmail_verify import Undecided
 
 _log = logging.getLogger(__name__)
@@ -429,7 +429,8 @@ class Session:
         await self._answer(Word.DONE if taken else Word.FAILED)
 
     async def _partner_drop(self, command: commands.PartnerDrop) -> None:
-        await self._services.intake.take_tombstone(command.key, command.digest, command.date)
+        stone = Tombstone(command.key, command.digest, command.identity, command.date)
+        await self._services.intake.take_tombstone(stone)
         await self._answer(Word.DONE)
 
     async def _partner_list(self, command: commands.PartnerList) -> None:

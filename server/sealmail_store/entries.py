@@ -123,10 +123,14 @@ class WaitingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """An entry that its owner has dropped, and until when it stays away."""
+    """An entry that its owner has dropped, by its identity, and until when it stays away.
+
+    ``digest`` is of the version of it that was dropped.
+    """
 
     key: BlockKey
     digest: bytes
+    identity: bytes
     until: datetime
 
 

@@ -54,6 +54,7 @@ class QueueRow:
     stored entry whose block goes (``put_entry`` and ``hold`` return it). An empty
     ``destination`` is the partner; elsewhere it is forgotten when the row is settled.
     ``owner`` is the login that asked for a delivery, ``line`` the number of its Post-To line.
+    ``ticket`` tells such a row from the others of its block, here and at the partner.
     ``content`` is what no entry holds. ``number`` is given by the queue, and never again.
     """
 
@@ -72,6 +73,7 @@ class QueueRow:
     state: str = QueueState.WAITING
     code: str = NO_CODE
     last: datetime | None = None
+    ticket: str = ""
     number: int = 0
 
 
@@ -81,12 +83,12 @@ BEGINNING: Place = (-1, 0)
 
 _ROWS = (
     "SELECT kind, digest, queued, type, key, entry, destination, not_before, owner, line,"
-    " content, attempts, state, code, last, number FROM queue "
+    " content, attempts, state, code, last, ticket, number FROM queue "
 )
 _PUT = (
     "INSERT INTO queue (kind, digest, queued, type, key, entry, destination, not_before, owner,"
-    " line, content, attempts, state, code, last)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number"
+    " line, content, attempts, state, code, last, ticket)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number"
 )
 # An announcement waits for the data it names, if that has not been tried yet.
 _UNNAMED = (
@@ -121,6 +123,15 @@ class QueueView:
         ).fetchall()
         place = (rows[-1][7], rows[-1][-1]) if rows else after
         return tuple(map(_row_of, rows)), place
+
+    def count_due(self, kind: str, now: datetime, most: int) -> int:
+        """Count the waiting rows of a kind whose time has come, up to ``most``."""
+        found: int = self._connection.execute(
+            "SELECT count(*) FROM (SELECT 1 FROM queue WHERE state = 'waiting' AND kind = ?"
+            " AND not_before <= ? LIMIT ?)",
+            (kind, seconds(now), most),
+        ).get
+        return found
 
     def next_due(self, kind: str) -> datetime | None:
         """Return when the first waiting row of a kind is due; ``None`` if none waits."""
@@ -308,7 +319,7 @@ class QueueBook(QueueView):
 
 def _row_of(row: Any) -> QueueRow:
     kind, digest, queued, type, key, entry, destination, not_before = row[:8]
-    owner, line, content, attempts, state, code, last, number = row[8:]
+    owner, line, content, attempts, state, code, last, ticket, number = row[8:]
     return QueueRow(
         kind=kind,
         digest=digest,
@@ -325,6 +336,7 @@ def _row_of(row: Any) -> QueueRow:
         state=state,
         code=code,
         last=None if last is None else moment(last),
+        ticket=ticket,
         number=number,
     )
 
@@ -346,4 +358,5 @@ def _values_of(row: QueueRow) -> tuple[Any, ...]:
         row.state,
         row.code,
         None if row.last is None else seconds(row.last),
+        row.ticket,
     )

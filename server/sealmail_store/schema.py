@@ -200,8 +200,15 @@ INSERT INTO dht_shares SELECT source, count(*), sum(size) FROM dht_values GROUP 
 INSERT INTO dht_shares SELECT '*', count(*), coalesce(sum(size), 0) FROM dht_values;
 """
 
+# A row that a user may ask for is told from the others of its block by a random ticket, here and
+# at the partner. Rows of before get the same one on both servers of a pair.
+_VERSION_6 = """
+ALTER TABLE queue ADD COLUMN ticket TEXT NOT NULL DEFAULT '';
+UPDATE queue SET ticket = printf('%012x%04x', queued, line) WHERE owner IS NOT NULL;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

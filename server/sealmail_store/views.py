@@ -192,11 +192,14 @@ class ReadView:
     def tombstones(self, after: int, limit: int) -> tuple[int, tuple[Tombstone, ...]]:
         """Return a page of the tombstones, and the place to go on ``after``."""
         rows: Any = self._connection.execute(
-            "SELECT rowid, key, digest, until FROM tombstones WHERE rowid > ?"
+            "SELECT rowid, key, digest, identity, until FROM tombstones WHERE rowid > ?"
             " ORDER BY rowid LIMIT ?",
             (after, limit),
         ).fetchall()
-        found = (Tombstone(BlockKey(key), digest, moment(until)) for _, key, digest, until in rows)
+        found = (
+            Tombstone(BlockKey(key), digest, identity, moment(until))
+            for _, key, digest, identity, until in rows
+        )
         return (rows[-1][0] if rows else after), tuple(found)
 
     def counts(self) -> dict[str, Count]:

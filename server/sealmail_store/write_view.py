@@ -9,7 +9,15 @@ import apsw
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey
 from sealmail_store.data_files import DataFiles
-from sealmail_store.entries import Account, BlockData, StoredEntry, Terms, Verdict, WaitingEntry
+from sealmail_store.entries import (
+    Account,
+    BlockData,
+    StoredEntry,
+    Terms,
+    Tombstone,
+    Verdict,
+    WaitingEntry,
+)
 from sealmail_store.queueing import QueueBook
 from sealmail_store.rows import PUT_ACCOUNT, PUT_ENTRY, PUT_WAITING, row_of, seconds
 from sealmail_store.spaces import PROXIED
@@ -152,14 +160,13 @@ class WriteView(ReadView):
             self.remove_waiting(digest)
         return len(rows)
 
-    def bury(self, key: BlockKey, digest: bytes, identity: bytes, until: datetime) -> None:
-        """Keep an entry from coming back; ``identity`` is empty where only the digest is known."""
+    def bury(self, stone: Tombstone) -> None:
+        """Keep an entry from coming back, with whatever stamp."""
         self._connection.execute(
             "INSERT INTO tombstones (key, digest, identity, until) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (key, digest) DO UPDATE SET until = max(until, excluded.until),"
-            " identity = CASE WHEN excluded.identity = x'' THEN identity"
-            " ELSE excluded.identity END",
-            (key.raw, digest, identity, seconds(until)),
+            " identity = excluded.identity",
+            (stone.key.raw, stone.digest, stone.identity, seconds(stone.until)),
         )
 
     def use_nonces(self, nonces: Iterable[bytes], identity: bytes, until: datetime) -> None:

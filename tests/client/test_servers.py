@@ -13,11 +13,18 @@ from tests.net.conftest import Identity, make_identity
 from tests.net.small_server import AUTH_KEY, ScriptedServer, SmallServer, serving
 from tests.net.socks_server import SocksServer
 
-from sealmail_client.connecting import Connecting, DnsUse
+from sealmail_client.connecting import DIRECTLY, Connecting, DnsUse
 from sealmail_client.home_database import HomeDatabase
+from sealmail_client.posting import Peer
 from sealmail_client.servers import Servers
 from sealmail_client.settings import AuthKey, Place, Settings
-from sealmail_net.errors import NoServerReached, PinChanged, Unavailable, Unreachable
+from sealmail_net.errors import (
+    ConnectionLost,
+    NoServerReached,
+    PinChanged,
+    Unavailable,
+    Unreachable,
+)
 from sealmail_net.pins import login_way
 from sealmail_protocol.addresses import Network, ServerAddress, Transport
 from sealmail_protocol.keys import KeyId
@@ -48,9 +55,9 @@ class Desk:
         settings = replace(HOME, connecting=connecting) if connecting else HOME
         return Servers(settings, {}, self.database, lambda: DATE, head_start=head_start)
 
-    def at_home(self, *group: ServerAddress) -> Servers:
+    def at_home(self, *group: ServerAddress, connecting: Connecting = DIRECTLY) -> Servers:
         """Return what dials for a user who has his account on these servers."""
-        settings = replace(HOME, transport=Transport(group))
+        settings = replace(HOME, transport=Transport(group), connecting=connecting)
         keys = {Place.HOME: AuthKey(AUTH_KEY)}
         return Servers(settings, keys, self.database, lambda: DATE)
 
@@ -214,5 +221,24 @@ def test_a_dead_onion_keeps_its_rank(identity: Identity, desk: Desk) -> None:
                     servers = desk.servers(Connecting(at, prefer=Network.TOR))
                     assert await reached(servers, real, ONION) == real
         assert [one.host for one in proxy.asked] == [ONION.host, ONION.host]
+
+    asyncio.run(scene())
+
+
+def test_an_errand_that_was_lost_goes_on_by_another_way(identity: Identity, desk: Desk) -> None:
+    """The preferred server serves and breaks off: it has failed, and the next one is asked."""
+    begun = []
+
+    async def errand(peer: Peer) -> None:
+        begun.append(peer.server.address)
+        if len(begun) == 1:
+            raise ConnectionLost(peer.server.address, "its disk is full")
+
+    async def scene() -> None:
+        async with serving(SmallServer(identity.context())) as (real, _):
+            proxy = SocksServer({ONION.host: real.port})
+            async with proxy.serving() as at:
+                await desk.at_home(real, ONION, connecting=Connecting(at)).at_home(errand)
+            assert begun == [real, ONION]
 
     asyncio.run(scene())

@@ -39,7 +39,8 @@ def test_a_price_is_written_in_bits_or_in_seconds_of_a_home_computer(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cheap", "2", "-1s", "1e9s", "9999999s", "bd,48", "bd,999,2"]
+    "text",
+    ["", "cheap", "2", "-1s", "1e9s", "9999999s", "bd,48", "bd,999,2", "bd,48,3", "bd,38,3"],
 )
 def test_what_is_no_price_is_refused(text: str) -> None:
     """With a word on how one is written."""

@@ -17,7 +17,7 @@ from tests.end_to_end.programs import PRICE, User, free_port
 from sealmail_client import receiving
 from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.keyring import Keyring
-from sealmail_client.letters import Attachment, Forwarded, Letter
+from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
 from sealmail_client.message_zip import zip_chunks
 from sealmail_client.profile import Home
 from sealmail_client.receiving import Arrivals, Receiver
@@ -107,7 +107,7 @@ def test_a_strangers_mail_that_is_large_when_it_is_opened_waits_for_the_user(
 
 
 ILL = """#!/bin/sh
-case " $* " in *" --decrypt "*)
+case " $* " in *" {word}"*)
     printf '[GNUPG:] ENC_TO 0 18 0\\n[GNUPG:] DECRYPTION_INFO 2 9 0\\n' >&2
     kill -KILL $$ ;;
 esac
@@ -116,10 +116,10 @@ exec {gpg} "$@"
 
 
 @contextmanager
-def ailing_gpg(place: Path) -> Iterator[None]:
-    """Let gpg die of a signal while it opens a seal."""
+def ailing_gpg(place: Path, word: str = "--decrypt ") -> Iterator[None]:
+    """Let gpg die of a signal while it opens a seal, or where else this word is in its command."""
     script = place / "gpg"
-    script.write_text(ILL.format(gpg=shutil.which("gpg")))
+    script.write_text(ILL.format(word=word, gpg=shutil.which("gpg")))
     script.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(place), prepend=":")
@@ -150,6 +150,25 @@ def test_mail_is_kept_while_gpg_dies_of_it_and_given_up_at_last(
     assert number in [message.number for message in refused]
     assert not (bob.home / "incoming" / str(number)).exists()
     assert filed_of(bob, "Never") == []
+
+
+def test_a_mail_that_is_open_is_not_given_up_for_its_acknowledgment(
+    bob: User, mallory: User, tools: Keyring, tmp_path: Path
+) -> None:
+    """What is needed for that is sealed on its own; it is waited for, and not for ever."""
+    tools.import_public(Keyring(bob.home / "gnupg").public_key(bob.key_id))
+    letter = forged_letter(mallory, bob, "Sealed within")
+    within = AckFile(bob.key_id, tools.encrypt_bytes(b"ack=", [bob.key_id]), sealed=True)
+    content, proof = sign(tools, mallory, replace(letter, ack_files=(within,)))
+    leave(bob, seal(tools, bob, content, proof, tmp_path))
+    # Only a seal that is in memory, and so small, is opened under so low a bound.
+    with ailing_gpg(tmp_path, "--max-output=51200 "):
+        waiting = bob.does("fetch", "--json").value["waiting"]
+        assert any("ended by signal 9" in one["reason"] for one in waiting)
+        arrivals = visits(bob, LIFETIME)
+    assert any(doubt.startswith("no acknowledgment for mail") for doubt in arrivals.doubts)
+    (mail,) = (m for m in bob.does("list", "--json").value if m["subject"] == "Sealed within")
+    assert mail["signature"] == "valid"
 
 
 def gpg(keyring: Keyring, *arguments: str, given: bytes = b"") -> bytes:

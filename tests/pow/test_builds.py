@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from hatch_build import OPTIONS
 
 from sealmail_pow import kernels
 
@@ -52,17 +53,18 @@ def run(*command: str | Path, **settings: str) -> str:
     return done.stdout
 
 
-def built_package(directory: Path, *further_options: str) -> Path:
+def built_package(
+    directory: Path, *further_options: str, level: str = "-O1", compiler: str = "gcc"
+) -> Path:
     """Copy the package to a directory, with its C compiled in another way."""
     copy = directory / "sealmail_pow"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     module = copy / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    options = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
-    # As the installed one: an interpreter that is linked with zlib has a `compress` of its own.
-    options += ["-fvisibility=hidden"]
+    # Otherwise as the installed one, whose -O3 takes long with all checks.
+    options = [level if option == "-O3" else option for option in OPTIONS] + ["-Werror"]
     include = f"-I{sysconfig.get_path('include')}"
     sources = sorted(copy.glob("kernel/*.c"))
-    run("gcc", *options, *further_options, include, *sources, "-o", module)
+    run(compiler, *options, *further_options, include, *sources, "-o", module)
     return copy
 
 
@@ -122,8 +124,25 @@ def test_the_portable_code_passes_alone(tmp_path: Path) -> None:
 def test_a_portable_build_hashes_and_verifies(tmp_path: Path) -> None:
     """The plain SHA-256 agrees with the standard library, on short data, long data and batches."""
     copy = built_package(tmp_path, "-DPORTABLE_ONLY")
-    chosen = "a_step or full_table or good_stamps or many_stamps"
+    chosen = "a_step or full_table or good_stamps or many_stamps or serves_long"
     run_tests(settings_for(copy, PORTABLE), KERNEL_TESTS, "-k", chosen)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_kernels_pass_as_they_are_shipped(tmp_path: Path) -> None:
+    """What only -O3 makes of the code, as loops in vectors, is checked as well."""
+    copy = built_package(tmp_path, *CHECKS, level="-O3")
+    run_tests(settings_for(copy, kernels()), KERNEL_TESTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("clang") is None, reason="there is no clang here")
+def test_the_kernels_pass_as_clang_builds_them(tmp_path: Path) -> None:
+    """The other compiler takes the same sources without a warning."""
+    copy = built_package(tmp_path, level="-O3", compiler="clang")
+    run_tests(settings_for(copy, kernels()), KERNEL_TESTS, SEARCH_TESTS)
 
 
 @pytest.mark.long

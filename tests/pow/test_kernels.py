@@ -15,6 +15,7 @@ from sealmail_pow import (
     Stamp,
     fastest_kernel,
     kernels,
+    level,
     machine,
     solve,
     verify,
@@ -129,6 +130,14 @@ def test_the_fastest_is_one_of_those_that_run(length: int) -> None:
     assert fastest_kernel(length) == fastest_kernel(length)
 
 
+def test_python_serves_long_data_where_hashlib_is_faster() -> None:
+    """With SHA instructions that our kernels do not know; never for short data."""
+    lead = machine._lead_of_hashlib() if COMPILED else 2.0
+    assert (fastest_kernel(8 * 1024 * 1024) == "python") == (lead > 1)
+    assert (fastest_kernel(8 * 1024 * 1024, threads=256) == "python") == (not COMPILED)
+    assert (fastest_kernel(4096) == "python") == (not COMPILED)
+
+
 def test_the_implementation_is_named() -> None:
     """What runs is said, and Python is always there to fall back on."""
     assert machine.IMPLEMENTATION in {"native", "python"}
@@ -183,28 +192,41 @@ pairs = st.lists(
 )
 
 
-@given(pairs, st.integers(0, 3), st.integers(2, 4))
+@pytest.mark.parametrize("kernel", kernels())
+@settings(max_examples=40)
+@given(many=pairs, bits=st.integers(0, 3), nonces=st.integers(2, 4))
 def test_many_stamps_are_verified_as_one_by_one(
-    many: list[tuple[bytes, Stamp]], bits: int, nonces: int
+    kernel: str, many: list[tuple[bytes, Stamp]], bits: int, nonces: int
 ) -> None:
     """A batch has the verdicts of its stamps, whatever their lengths, in order."""
     difficulty = Difficulty(bits, nonces)
-    assert verify_many(many, difficulty) == [
+    assert verify_many(many, difficulty, kernel=kernel) == [
         verify(data, stamp, difficulty) for data, stamp in many
     ]
 
 
-@pytest.mark.parametrize("length", [0, 1, 55, 447, 448, 503, 504, 70_000])
+@pytest.mark.parametrize("kernel", kernels())
+@pytest.mark.parametrize("length", [0, 1, 55, 447, 448, 503, 504, 4095, 4096, 4300, 70_000])
 @pytest.mark.parametrize("nonces", [2, 3])
-def test_good_stamps_pass_in_a_batch(length: int, nonces: int) -> None:
+def test_good_stamps_pass_in_a_batch(length: int, nonces: int, kernel: str) -> None:
     """Stamps over data of any length are recognised, in any buffer; changed data are not."""
     data = bytes(length)
     difficulty = Difficulty(8, nonces)
     stamp = solve(data, difficulty).stamp
     batch = [(buffer(data), stamp) for buffer in (bytes, bytearray, memoryview)]
-    assert verify_many(batch, difficulty) == [True] * 3
-    assert verify_many([(data + b"x", stamp)], Difficulty(24, nonces)) == [False]
-    assert verify_many(iter(batch), Difficulty(8, nonces + 1)) == [False] * 3
+    assert verify_many(batch, difficulty, kernel=kernel) == [True] * 3
+    assert verify_many([(data + b"x", stamp)], Difficulty(24, nonces), kernel=kernel) == [False]
+    assert verify_many(iter(batch), Difficulty(8, nonces + 1), kernel=kernel) == [False] * 3
+
+
+@pytest.mark.parametrize("kernel", COMPILED)
+def test_good_and_bad_stamps_keep_their_places_in_a_batch(kernel: str) -> None:
+    """Verdicts come in the order of the stamps, though messages wait for others of their size."""
+    difficulty = Difficulty(12)
+    good = [(bytes(length), solve(bytes(length), difficulty).stamp) for length in range(0, 400, 7)]
+    bad = [(data + b"x", stamp) for data, stamp in good]
+    mixed = [pair for both in zip(good, bad, strict=True) for pair in both]
+    assert verify_many(mixed, difficulty, kernel=kernel) == [True, False] * len(good)
 
 
 class Forged:
@@ -230,7 +252,7 @@ def test_a_forged_stamp_is_refused_by_the_compiled_check(hostile: Forged) -> Non
     """What is not a stamp is an error, not memory read beyond its end."""
     if machine.IMPLEMENTATION == "native":
         with pytest.raises(ValueError, match="nonce"):
-            machine.native.verify_many([(b"data", hostile)], 8, 2)  # type: ignore[list-item]
+            machine.native.verify_many([(b"data", hostile)], 8, 2, level, None)  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import itertools
 import random
 import statistics
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sealmail_pow import Difficulty, MintCancelled, kernels, mint, solve, verify
+from sealmail_pow import Difficulty, MintCancelled, kernels, machine, mint, solve, verify
 from sealmail_pow.odds import expected_hashes
 from sealmail_pow.pure import _meeting, _Trail
+from sealmail_pow.search import useful_threads
 
+COMPILED = [kernel for kernel in kernels() if kernel != "python"]
 # Three nonces over 18 bits take as long as two over 24.
 MOST_BITS = {2: 24, 3: 18, 4: 16}
 difficulties = st.sampled_from(sorted(MOST_BITS)).flatmap(
@@ -65,6 +68,24 @@ def test_threads_find_one_stamp_together(threads: int) -> None:
     """However many threads search, one good stamp comes out."""
     stamp = mint(b"a letter", Difficulty(38), threads=threads)
     assert verify(b"a letter", stamp, Difficulty(38))
+
+
+@pytest.mark.parametrize(
+    ("difficulty", "length", "threads"),
+    [
+        (Difficulty(24), 60, 1),
+        (Difficulty(36), 60, 1),
+        (Difficulty(38), 60, 7),
+        (Difficulty(24), 4096, 1),
+        (Difficulty(24), 8192, 7),
+        (Difficulty(24), 8 * 1024 * 1024, 7),
+    ],
+)
+def test_threads_are_taken_where_there_is_work_for_them(
+    difficulty: Difficulty, length: int, threads: int
+) -> None:
+    """What counts is how much is hashed, not how often."""
+    assert useful_threads(difficulty, 7, length) == threads
 
 
 @pytest.mark.parametrize("threads", [0, -1, 257])
@@ -243,20 +264,47 @@ def test_another_thread_ends_a_search(
 ) -> None:
     """A mint that would take minutes returns once another thread says that it is not wanted."""
     begun, unwanted = threading.Event(), threading.Event()
+    asked: list[float] = []
 
     def cancel() -> bool:
+        asked.append(time.thread_time())
         begun.set()
         return unwanted.is_set()
 
+    def search() -> None:
+        asked.append(time.thread_time())
+        with pytest.raises(MintCancelled):
+            solve(data, difficulty, cancel=cancel, **how)
+        asked.append(time.thread_time())
+
     with ThreadPoolExecutor(1) as pool:
-        minting = pool.submit(solve, data, difficulty, cancel=cancel, **how)
+        minting = pool.submit(search)
         try:
             assert begun.wait(60)
             assert not minting.done()
         finally:
             unwanted.set()
-        # Fifty milliseconds is what it should take; a loaded machine is given longer.
-        assert isinstance(minting.exception(1), MintCancelled)
+        # On a loaded machine it may wait for a processor; its own time is another matter.
+        minting.result(1)
+    assert max(later - earlier for earlier, later in itertools.pairwise(asked[1:])) < 0.05
+
+
+@pytest.mark.parametrize("kernel", COMPILED)
+def test_a_search_over_long_data_looks_up_to_its_end(kernel: str) -> None:
+    """Also while it hashes one message after the other, where trails meet: every few ms."""
+    looks = [time.thread_time()]
+    machine.native.walk(
+        bytes(512 * 1024),
+        16,
+        "5a17" * 4,
+        1,
+        1,
+        lambda _hashes: looks.append(time.thread_time()),
+        kernel,
+    )
+    looks.append(time.thread_time())
+    # The first is before all else, and the choice of a kernel may be.
+    assert max(later - earlier for earlier, later in itertools.pairwise(looks[1:])) < 0.02
 
 
 def test_cancel_is_asked_before_each_try_on_large_data() -> None:

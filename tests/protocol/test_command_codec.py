@@ -52,7 +52,7 @@ def test_commands_are_values() -> None:
         "ADDLOGIN 1234567", "RMLOGIN 12345678 12345678", "REPLOGIN 12345678", "GENLOGIN 0",
         "GENLOGIN 01", "GENLOGIN 1001", "GENLOGIN x", f"VERDICT {D[1:]}", f"VERDICT {D} {D}",
         "QUEUE SINCE", "QUEUE x", f"QUEUE SINCE {DAY} x", f"DROP {K}", f"DROP {D} {K}", "PARTNER",
-        f"PARTNER DROP {K} {D}", f"PARTNER ACCOUNT {D} abcdefgh Confirmed",
+        f"PARTNER DROP {K} {D} {DAY}", f"PARTNER ACCOUNT {D} abcdefgh Confirmed",
         f"PARTNER ACCOUNT {D} abcdefgh", f"PARTNER QUEUED {K} x", f"PARTNER LIST mail {K}",
         "PARTNER LIST data", f"PARTNER PAIR short {D} 12345678 a.example:1",
         f"PARTNER PAIR {K} {K} 12345678 a.example:1", f"PARTNER PAIR {K} {D} 12345678",

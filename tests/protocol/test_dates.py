@@ -25,6 +25,13 @@ def test_a_date_is_written_in_utc() -> None:
         format_date(datetime(2026, 1, 1))
 
 
+@pytest.mark.parametrize("hour", ["24", "25", "30", "99"])
+def test_the_day_has_hours_0_to_23(hour: str) -> None:
+    """Midnight has one spelling: the form is refused, whatever the version of Python says."""
+    with pytest.raises(ValueError, match="of the form"):
+        parse_date(f"2026-01-01T{hour}:00:00Z")
+
+
 @given(st.text("0123456789-T:Z ٣", max_size=22))
 def test_noise_is_a_date_or_a_value_error(text: str) -> None:
     """Only the one form is taken."""

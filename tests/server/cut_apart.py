@@ -3,17 +3,19 @@
 ``python -m tests.server.cut_apart DIRECTORY WORD...`` plays one schedule; the words say what
 happens beside the cut: ``kill-first``, ``kill-second`` (kill -9 and restart while the cut lasts),
 ``kill-after`` (kill -9 of the second while it is being told thousands of blocks that it missed),
-``clocks`` (ten minutes apart), ``both`` (the mode).
+``few`` (hundreds of them), ``clocks`` (ten minutes apart), ``both`` (the mode).
 """
 
 import asyncio
+import hashlib
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.server.mailing import send_mail
 from tests.server.pairs import (
     Side,
     assert_equal,
@@ -25,15 +27,26 @@ from tests.server.pairs import (
     until,
     until_settled,
 )
-from tests.server.users import User, message, now
+from tests.server.users import User, data_lines, message, now
 
 from sealmail_net.errors import NetworkError
 from sealmail_net.remote_server import RemoteServer
-from sealmail_pow import Difficulty
-from sealmail_protocol.blocks import TextBlock
+from sealmail_pow import Difficulty, mint
+from sealmail_protocol.blocks import MessageAnnouncement, TextBlock
+from sealmail_protocol.canonical import block_digest
+from sealmail_protocol.commands import Drop, StoreProxy
+from sealmail_protocol.compose import make_acknowledgment
 from sealmail_protocol.dates import parse_date
 from sealmail_protocol.fields import join_lines
-from sealmail_protocol.keys import BlockKey, mailbox_key
+from sealmail_protocol.keys import (
+    AckHash,
+    BlockKey,
+    acknowledgment_key,
+    address_key,
+    mailbox_key,
+)
+from sealmail_protocol.replies import Word
+from sealmail_protocol.stamps import acknowledgment_challenge
 
 HOSTS = ("127.0.1.1", "127.0.2.1")
 TABLE = """
@@ -48,7 +61,7 @@ table inet cut {
 HIGH, LOW = Difficulty(26, 2), Difficulty(16, 2)
 WRITERS = 3
 # Blocks that the second is being told of while it is killed: some seconds of telling.
-MANY = 5000
+MANY, FEW = 5000, 1500
 
 
 def faster() -> tuple[str, ...]:
@@ -86,7 +99,10 @@ def cut(word: str) -> None:
 
 
 def write_for(sides: list[Side], seconds: float, tag: str) -> set[BlockKey]:
-    """Store data on both servers, by several connections each; return what was answered DONE."""
+    """Store on both servers, by several connections each; return what was answered DONE.
+
+    It is data mostly, and acknowledgments.
+    """
     done: set[BlockKey] = set()
 
     async def write(side: Side, number: int) -> None:
@@ -99,6 +115,8 @@ def write_for(sides: list[Side], seconds: float, tag: str) -> set[BlockKey]:
                         size = 90_000 if count % 9 == 0 else 300
                         data = f"{tag} {side.address} {number} {count} ".encode() * (size // 30)
                         done.add(await store_data(remote, data))
+                        if count % 20 == 0:
+                            done.add(await acknowledge(remote, data))
             except (NetworkError, OSError):
                 await asyncio.sleep(0.1)
 
@@ -112,6 +130,45 @@ def write_for(sides: list[Side], seconds: float, tag: str) -> set[BlockKey]:
     return done
 
 
+async def acknowledge(remote: RemoteServer, data: bytes) -> BlockKey:
+    """Store an acknowledgment, and return its key once it was answered DONE."""
+    secret, date = AckHash(hashlib.sha1(data, usedforsecurity=False).digest()), now()
+    stamp = mint(acknowledgment_challenge(date, secret), LOW)
+    await store_text(remote, acknowledgment_key(secret), make_acknowledgment(date, stamp, secret))
+    return acknowledgment_key(secret)
+
+
+def claim(side: Side, user: User, auth_key: str, address: str) -> None:
+    """Post a claim of a user."""
+    block, key = user.claim(address), address_key(address)
+    on(side, lambda remote: store_text(remote, key, block), user.key_id.hex, auth_key)
+
+
+def drop(side: Side, user: User, auth_key: str, mail: MessageAnnouncement) -> None:
+    """Remove a mail from a user's mailbox."""
+    command = Drop(mailbox_key("0", user.key_id), block_digest(mail))
+    assert on(side, lambda remote: remote.call(command), user.key_id.hex, auth_key) is Word.DONE
+
+
+def hand_in(side: Side, user: User, auth_key: str, tag: str) -> None:
+    """Hand in data that waits for an hour, twice, and mail that is a dead letter at once."""
+    line, data = "Post-To: server=mail.example:8081", f"{tag} on its way ".encode() * 20
+
+    async def work(remote: RemoteServer) -> None:
+        time_there = parse_date((await remote.capabilities())["TIME"])
+        after = time_there + timedelta(hours=1)
+        for number in (1, 2):
+            target = f"Post-To: server=mail{number}.example:8081"
+            key, lines = data_lines(data, time_there)
+            command = StoreProxy(key, after)
+            word = await remote.post_data(command, (target, *lines), len(data), (data,))
+            assert word is Word.DONE
+        old = message(user.key_id, date=time_there - timedelta(days=11))
+        assert await send_mail(remote, old, line) is Word.DONE
+
+    on(side, work, user.key_id.hex, auth_key)
+
+
 def publish(
     side: Side, user: User, auth_key: str, price: Difficulty, *, revoked: bool = False
 ) -> TextBlock:
@@ -122,10 +179,11 @@ def publish(
     return block
 
 
-def send(side: Side, user: User, price: Difficulty, data: bytes) -> None:
-    """Post an announcement to a user's mailbox."""
+def send(side: Side, user: User, price: Difficulty, data: bytes) -> MessageAnnouncement:
+    """Post an announcement to a user's mailbox, and return it."""
     mail, key = message(user.key_id, price, data=data), mailbox_key("0", user.key_id)
     on(side, lambda remote: store_text(remote, key, mail))
+    return mail
 
 
 def mailbox_of(side: Side, user: User, auth_key: str) -> int:
@@ -160,6 +218,7 @@ def play(directory: Path, words: set[str]) -> None:
         publish(first, alice, key, HIGH)
         carols = first.operate("account", "add", carol.key_id.hex).strip()
         publish(first, carol, carols, LOW)
+        unwanted = send(first, carol, LOW, b"that she will drop")
         pair(first, second)
         until_settled(first, second)
         assert "clocks" not in words or 550 < ahead_of(second, first) < 650
@@ -179,6 +238,11 @@ def play(directory: Path, words: set[str]) -> None:
         last_word = publish(first, carol, carols, HIGH, revoked="clocks" not in words)
         send(second, carol, LOW, b"to the key that is revoked")
         send(second, anew, LOW, b"to the new key")
+        drop(second, carol, carols, unwanted)
+        claim(first, anew, new_carols, "anew@a.example")
+        claim(second, alice, key, "alice@a.example")
+        for side in sides:
+            hand_in(side, alice, key, str(side.address))
         done |= write_for(sides, 1.5, "apart")
         for word, side in (("kill-first", first), ("kill-second", second)):
             if word in words:
@@ -187,12 +251,18 @@ def play(directory: Path, words: set[str]) -> None:
         done |= write_for(sides, 0.5, "still apart")
         assert first.partner()["degraded"] or "both" not in words
         if "kill-after" in words:
-            blocks = [f"missed {number}".encode() for number in range(MANY)]
+            count = FEW if "few" in words else MANY
+            blocks = [f"missed {number}".encode() for number in range(count)]
             done |= asyncio.run(store_many(first, blocks))
         most = first.partner()["queued"]["replicate"]
         cut("delete")
         if "kill-after" in words:
-            until(lambda: 0 < first.partner()["queued"]["replicate"] < most, "the telling", 90)
+            until(
+                lambda: 0 < first.partner()["queued"]["replicate"] < most,
+                "the telling",
+                patience=90,
+                pause=0.01,
+            )
             second.kill()
             assert first.partner()["queued"]["replicate"] > 0
             second.start()
@@ -206,9 +276,13 @@ def play(directory: Path, words: set[str]) -> None:
             until(mail_is_there(side, anew, new_carols, 1), f"her new mail on {side.address}")
         until_settled(first, second)
         held = assert_equal(first, second)
-        missing = {each.hex for each in done} - {name for name, *_ in held["data"]}
+        kept = {name for kind in ("data", "acknowledgment") for name, *_ in held[kind]}
+        missing = {each.hex for each in done} - kept
         assert not missing, f"{len(missing)} of {len(done)} blocks answered DONE are missing"
         assert len(held["accounts"]) == 4
+        assert len(held["tombstones"]) == 1
+        assert len(held["address-claim"]) == 2
+        assert len(held["queue"]) == 6
         announced = {key: header for key, _, header, _ in held["key-announcement"]}
         assert announced[carol.key_id.hex] == join_lines(last_word.lines)
         print(f"{' '.join(sorted(words)) or 'cut'}: {len(done)} blocks on both servers")

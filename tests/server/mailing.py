@@ -88,6 +88,16 @@ async def send_data(
     return await remote.post_data(StoreProxy(key), (*targets, *lines), len(data), (data,))
 
 
+async def hand_in(home: Server, owner: KeyId, data: bytes, line: str) -> None:
+    """Have a data block delivered for a user, as by STORE PROXY."""
+    key, lines = data_lines(data)
+    acceptance = home.services.office.acceptance
+    body = tuple(each.encode() for each in (line, *lines))
+    coming = acceptance.receive_data(StoreProxy(key), body, owner.hex)
+    await coming.take(data)
+    assert await coming.finish() == Accepted()
+
+
 async def queue_of(remote: RemoteServer, since: datetime | None = None) -> list[QueueRow]:
     """Return what QUEUE tells."""
     told = await remote.call(AskQueue(since))

@@ -27,7 +27,7 @@ from sealmail_protocol.fields import join_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.replies import Word
 from sealmail_server.operator_socket import ask_running_server
-from sealmail_store import BlockStore
+from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView
 
 T = TypeVar("T")
 LOCAL = DialSettings(allow_private_targets=True, answer_deadline=30.0)
@@ -130,12 +130,14 @@ def pair(first: Side, second: Side) -> None:
     second.operate("pair", code, "--address", str(second.address))
 
 
-def until(condition: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
+def until(
+    condition: Callable[[], bool], what: str, patience: float = PATIENCE, pause: float = 0.1
+) -> None:
     """Wait for a condition; tell what did not come."""
     deadline = time.monotonic() + patience
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.1)
+        time.sleep(pause)
 
 
 def settled(side: Side) -> bool:
@@ -195,7 +197,10 @@ def on(side: Side, work: Callable[[RemoteServer], Awaitable[T]], *login: str) ->
 
 
 def content_of(directory: Path) -> dict[str, set[Any]]:
-    """Return the canonical contents of a store that is not in use: entries, accounts, drops."""
+    """Return the canonical contents of a store that is not in use.
+
+    Entries, accounts, drops, and the outgoing queue of the pair.
+    """
 
     async def look() -> dict[str, set[Any]]:
         async with BlockStore.open(directory / "store") as store:
@@ -217,10 +222,27 @@ def content_of(directory: Path) -> dict[str, set[Any]]:
                 if each.userid not in roles
             }
             _, stones = await store.read(lambda view: view.tombstones(-1, 100_000))
-            found["tombstones"] = {(each.key.hex, each.digest) for each in stones}
+            found["tombstones"] = {(each.key.hex, each.digest, each.identity) for each in stones}
+            rows = [
+                row
+                for kind in (QueueKind.PROXY, QueueKind.MIRRORED)
+                for row in await store.read(partial(all_rows, kind=kind))
+            ]
+            # Why a row waits is known to who delivers it alone.
+            found["queue"] = {
+                (row.digest, row.owner, row.ticket, row.line, row.queued, row.destination)
+                + ((row.state, row.code) if row.state != QueueState.WAITING else ("waiting",))
+                for row in rows
+            }
+            assert len(found["queue"]) == len(rows)
             return found
 
     return asyncio.run(look())
+
+
+def all_rows(view: ReadView, kind: QueueKind) -> tuple[QueueRow, ...]:
+    """Return all rows of a kind."""
+    return view.queue.all(kind, limit=100_000)
 
 
 def assert_equal(*sides: Side) -> dict[str, set[Any]]:

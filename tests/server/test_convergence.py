@@ -1,8 +1,9 @@
 """Servers that are told the same blocks hold the same, in whatever order the blocks came."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,16 @@ from sealmail_protocol.keys import (
     data_key,
     mailbox_key,
 )
+from sealmail_protocol.merges import entry_identity
 from sealmail_protocol.stamps import acknowledgment_challenge, stamp_bits
-from sealmail_store import ReadView
+from sealmail_store import ReadView, Tombstone
 
 ADDRESS = "ann@a.example"
 SECRET = AckHash(b"s" * 20)
 DATA = b"the same bytes"
 
-# The lines of a block under its key; of data the bytes follow.
-Told = tuple[BlockKey, tuple[bytes, ...]]
+# The lines of a block under its key, of data the bytes follow; or the tombstone of one.
+Told = tuple[BlockKey, tuple[bytes, ...]] | Tombstone
 Held = set[tuple[str, BlockKey, bytes, bytes]]
 
 
@@ -88,11 +90,15 @@ def rivals(ann: User) -> list[Told]:
     return told
 
 
-def held_after(told: list[Told]) -> Held:
+def held_after(told: Sequence[Told]) -> Held:
     """Tell blocks to a new server as its partner would, and return what it holds then."""
 
     async def scenario(office: PostOffice) -> Held:
-        for key, lines in told:
+        for each in told:
+            if isinstance(each, Tombstone):
+                await office.intake.take_tombstone(each)
+                continue
+            key, lines = each
             if key == data_key(DATA):
                 intake = office.intake.replicate_data(key, lines, None)
                 await intake.take(DATA)
@@ -133,3 +139,14 @@ def test_the_order_of_blocks_makes_no_difference(ann: User, revoked: bool) -> No
         assert held_after([*order, *again]) == first
 
     in_any_order()
+
+
+def test_dropped_mail_stays_away_whatever_its_stamp(ann: User) -> None:
+    """One server dropped the weaker version of a mail, the other held or got the better one."""
+    date = now()
+    weak, better = twins(ann, date, 12)[0], twins(ann, date, 16)[0]
+    mailbox = mailbox_key("0", ann.key_id)
+    stone = Tombstone(mailbox, block_digest(weak), entry_identity(weak), date + timedelta(days=12))
+    told: list[Told] = [stone, *((mailbox, lines_of(each)) for each in (weak, better))]
+    for order in permutations(told):
+        assert held_after(order) == set()

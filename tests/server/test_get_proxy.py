@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,8 +31,9 @@ from sealmail_protocol.keys import BlockKey, address_key
 from sealmail_protocol.replies import Word
 from sealmail_server.onion_key import OnionKey
 from sealmail_server.outgoing.connecting import OutgoingDialer
-from sealmail_server.outgoing.fetching import Fetcher
+from sealmail_server.outgoing.fetching import Fetcher, NotFetched
 from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.strangers import Strangers
 from sealmail_server.outgoing.targets import TargetRules
 from sealmail_server.service import Server
 
@@ -125,7 +127,8 @@ def test_a_dead_onion_leaves_time_for_the_server_beside_it(homes: list[Path]) ->
             settings = DialSettings(allow_private_targets=True, proxies=Proxies(policy))
             dialer = OutgoingDialer(settings, MemoryPins(), set, now)
             rules, routes = TargetRules(set, allow_private=True, policy=policy), Routes(chance)
-            fetcher = Fetcher(rules, dialer, routes, now, deadline=0.6)
+            strangers = Strangers(routes, set, time.monotonic)
+            fetcher = Fetcher(rules, dialer, routes, strangers, now, deadline=0.6)
             group = Transport((address_of(target), ONION))
             for number in range(3):
                 assert await fetcher.fetch(BlockKey(bytes((number,)) * 20), group, "ann") is None
@@ -175,5 +178,28 @@ def test_an_endless_answer_is_not_kept(homes: list[Path]) -> None:
         ):
             with pytest.raises(Unavailable):
                 await fetch(remote, BlockKey(bytes(20)), str(address))
+
+    asyncio.run(scenario())
+
+
+def test_nobody_has_hosts_looked_for_by_fetching(homes: list[Path]) -> None:
+    """New servers count as those of STORE PROXY do; one that was asked before may be asked on."""
+
+    async def scenario() -> None:
+        async with running(homes[0]) as (home,):
+            fetcher = home.services.office.fetcher
+
+            async def ask(number: int, key: int = 0) -> str:
+                target = f"server={','.join(f'127.9.9.{number}:{port}' for port in range(1, 17))}"
+                with pytest.raises(NotFetched) as refused:
+                    await fetcher.fetch(BlockKey(bytes([key] * 20)), Transport.parse(target), "U")
+                return str(refused.value)
+
+            told = [await ask(number) for number in range(40)]
+            # 512 servers are 32 groups; the allowance grows while they are asked.
+            refused = [number for number, each in enumerate(told) if "do not know" in each]
+            assert 0 < len(refused) <= 8
+            assert refused[-1] == 39
+            assert "do not know" not in await ask(5, key=1)
 
     asyncio.run(scenario())

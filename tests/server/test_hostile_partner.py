@@ -21,7 +21,7 @@ from sealmail_server.account_desk import AccountDesk
 from sealmail_server.accounts import hash_auth_key
 from sealmail_server.outgoing.accepting import NotServed
 from sealmail_server.outgoing.mirroring import Mirror
-from sealmail_server.outgoing.rows import new_row
+from sealmail_server.outgoing.rows import new_row, new_ticket
 from sealmail_server.service import Server
 from sealmail_store import Account
 
@@ -99,9 +99,7 @@ def test_rows_of_a_far_future_are_not_mirrored(tmp_path: Path, far: int) -> None
     async def scenario(office: PostOffice) -> None:
         today = format_date(office.time)
         dates = [FAR if place == far else today for place in range(4)]
-        row = "Queued-Row: AAAAAAAA 1 waiting - - {} {} {} {} server=mail.example:8081".format(
-            *dates
-        )
+        row = f"Queued-Row: {'0' * 16} AAAAAAAA 1 waiting - - {' '.join(dates)} server=a.example:1"
         mirror = Mirror(office.store, office.intake, lambda: office.time, ignore, ignore)
         with pytest.raises(NotServed, match="ahead"):
             await mirror.take_text(
@@ -133,6 +131,7 @@ def test_a_row_that_nobody_can_reckon_with_does_not_end_the_delivery(directory: 
         async with serving(directory, clock) as server:
             for date, owner in ((parse_date(FAR), "A" * 40), (clock(), "B" * 40)):
                 row = new_row(
+                    ticket=new_ticket(),
                     digest=DIGEST,
                     key=KEY,
                     type=BlockType.DATA,

@@ -28,6 +28,7 @@ from sealmail_protocol.canonical import block_digest, canonical_form
 from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key, mailbox_key
+from sealmail_protocol.merges import entry_identity
 from sealmail_protocol.replies import Accepted, Pending
 from sealmail_protocol.stamps import message_challenge, stamp_bits
 from sealmail_server import reading, refusals
@@ -38,6 +39,7 @@ from sealmail_store import (
     LOOSE_DATA,
     WAITING_PAGE,
     Terms,
+    Tombstone,
     holder_space,
     mailbox_space,
     source_space,
@@ -476,7 +478,8 @@ def test_no_tombstone_of_the_partner_stays_for_ever(tmp_path: Path) -> None:
     async def scenario(office: PostOffice) -> None:
         mail = varied(1)
         far = office.time + timedelta(days=10_000)
-        await office.intake.take_tombstone(key_of(mail), block_digest(mail), far)
+        stone = Tombstone(key_of(mail), block_digest(mail), entry_identity(mail), far)
+        await office.intake.take_tombstone(stone)
         assert code_of(await office.replicate(mail)) is Refusal.RECIPIENT
         office.pass_time(days=15)
         await office.expiry.sweep()

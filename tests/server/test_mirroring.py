@@ -39,6 +39,7 @@ def ignore(_: object) -> None:
 def row(**more: object) -> QueueRow:
     """Return a row of this server that waits."""
     made = new_row(
+        ticket=f"{more.get('line', 1):016x}",
         digest=DIGEST,
         key=KEY,
         type=BlockType.DATA,
@@ -106,11 +107,15 @@ def test_more_rows_than_one_body_takes_are_told_in_several() -> None:
         (b"Queued-Block: " + DIGEST.hex().encode() + b" data", b"Queued-Row: what"),
         (
             b"Queued-Block: " + DIGEST.hex().encode() + b" data",
-            b"Queued-Row: AAAAAAAA 1 waiting - - 2026-05-01T12:00:00Z - - - -",
+            b"Queued-Row: 0123456789abcdef AAAAAAAA 1 waiting - - 2026-05-01T12:00:00Z - - - -",
         ),
         (
             b"Queued-Block: " + DIGEST.hex().encode() + b" data",
-            b"Queued-Row: AAAAAAAA 1 lost - - 2026-05-01T12:00:00Z - - - -",
+            b"Queued-Row: AAAAAAAA 1 delivered - - 2026-05-01T12:00:00Z - - - -",
+        ),
+        (
+            b"Queued-Block: " + DIGEST.hex().encode() + b" data",
+            b"Queued-Row: 0123456789abcdef AAAAAAAA 1 lost - - 2026-05-01T12:00:00Z - - - -",
         ),
     ],
 )

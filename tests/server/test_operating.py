@@ -242,6 +242,27 @@ def test_the_doctor_sees_a_certificate_that_does_not_fit(stopped: Path, tmp_path
         config.write_text(text)
 
 
+@pytest.mark.parametrize("name", ["config.toml", "tls/server.key", "tor/onion.key"])
+def test_the_doctor_sees_secrets_that_others_may_read(stopped: Path, name: str) -> None:
+    """A copy or an editor may have opened them; the command that mends it is told."""
+    path = stopped / name
+    path.parent.mkdir(exist_ok=True)
+    made = not path.exists()
+    if made:
+        path.touch()
+    try:
+        for open_to in (0o640, 0o604):
+            path.chmod(open_to)
+            printed, _ = call(stopped, "doctor", code=Exit.UNWELL)
+            assert f"FAIL  files         others may use {path}: chmod go= {path}" in printed
+        path.chmod(0o600)
+        assert "others may use" not in call(stopped, "doctor", code=Exit.UNWELL)[0]
+    finally:
+        path.chmod(0o600)
+        if made:
+            path.unlink()
+
+
 def test_the_clock_is_confirmed(directory: Path) -> None:
     """It is right already, and says so."""
     assert asked(directory, "clock", "confirm")["clock_was"] == "right"

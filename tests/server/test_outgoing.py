@@ -14,6 +14,7 @@ from tests.server.inside import TurnedClock, address_of, connect, live_on
 from tests.server.mailing import (
     RECIPIENT,
     SENDER,
+    hand_in,
     holds,
     log_in,
     make_servers,
@@ -460,6 +461,35 @@ def test_a_server_that_stalls_does_not_slow_the_others(homes: list[Path]) -> Non
             await attacker.quit()
 
     play(scenario)
+
+
+def test_many_who_name_servers_that_stall_leave_workers_for_others(homes: list[Path]) -> None:
+    """Five users with sixteen such targets each could have more workers than there are."""
+
+    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def scenario() -> None:
+        pits = [await asyncio.start_server(stall, "127.0.0.1", 0) for _ in range(80)]
+        names = [f"Post-To: server=127.0.0.1:{p.sockets[0].getsockname()[1]}" for p in pits]
+        async with running(*homes) as (home, target):
+            for number in range(5):
+                for each in names[number::5]:
+                    await hand_in(home, recipient(100 + number), b"stall", each)
+            await asyncio.sleep(0.2)
+            await hand_in(home, recipient(99), b"swift", post_to(target))
+            async with asyncio.timeout(10):
+                await until(lambda: has_data(target, b"swift"))
+            for pit in pits:
+                pit.close()
+
+    play(scenario)
+
+
+async def has_data(server: Server, data: bytes) -> bool:
+    """Tell whether a data block has arrived."""
+    return await holds(server, "data", data_key(data)) == 1
 
 
 def test_dead_onions_of_one_user_do_not_slow_the_others(homes: list[Path]) -> None:

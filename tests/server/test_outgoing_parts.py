@@ -22,6 +22,7 @@ from sealmail_server.outgoing.courier import (
     conclude,
     outcome_of,
 )
+from sealmail_server.outgoing.roster import MAX_WORKERS, Roster
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.schedule import BLOCK_PAUSES, Schedule
 from sealmail_server.outgoing.targets import Doubt, Entangled, Local, Never, Remote, TargetRules
@@ -227,3 +228,52 @@ def test_what_a_verdict_means_now_and_when_it_stays(
     outcome = outcome_of(verdict)
     assert conclude(outcome, NOW, NOW + timedelta(minutes=1)) == at_once
     assert conclude(outcome, NOW, NOW + timedelta(hours=30)) == in_the_end
+
+
+def test_breaks_count_by_server_and_a_row_counts_once() -> None:
+    """Three rows in a row that broke off are a server that is down; an answer begins anew."""
+    routes = Routes(CHANCE)
+    routes.worked(A)
+    for number in (1, 1, 2, 2):
+        routes.broke_off(A, number, "slow", NOW)
+    assert not routes.is_down(A)
+    assert not routes.is_proven(A)
+    routes.answered(A)
+    assert routes.is_proven(A)
+    for number in (1, 2, 3):
+        assert not routes.is_down(A)
+        routes.broke_off(A, number, "slow", NOW)
+    assert routes.is_down(A)
+    assert routes.reason((A,)) == "slow"
+    # It answers again, and is believed when it has taken something.
+    routes.alive(A)
+    routes.broke_off(A, 4, "slow", NOW)
+    assert routes.is_down(A)
+
+
+def test_no_number_of_users_has_all_workers() -> None:
+    """The more are out, the fewer one may have; some are for servers that are known to work."""
+    roster = Roster()
+    had = []
+    for number in range(5):
+        count = 0
+        while roster.may_hire(str(number), known=False):
+            roster.hire(str(number), known=False)
+            count += 1
+        had.append(count)
+    assert had[0] == 16
+    assert had == sorted(had, reverse=True)
+    assert had[-1] < 4
+    assert sum(had) < 48
+    assert roster.may_hire("another", known=False)
+    for number in range(30):
+        while roster.may_hire(str(number), known=False):
+            roster.hire(str(number), known=False)
+    assert not roster.may_hire("another", known=False)
+    assert roster.may_hire("another", known=True)
+    roster.dismiss("0", known=False)
+    assert roster.may_hire("another", known=False)
+    for number in range(40, 40 + MAX_WORKERS):
+        while roster.may_hire(str(number), known=True):
+            roster.hire(str(number), known=True)
+    assert roster.all_out

@@ -14,6 +14,7 @@ from tests.net.small_server import ScriptedServer, SmallServer
 from tests.net.small_server import serving as serving_small
 from tests.server.inside import TurnedClock, address_of
 from tests.server.mailing import (
+    hand_in,
     log_in,
     make_servers,
     open_account,
@@ -35,6 +36,7 @@ from sealmail_protocol.commands import Capabilities, StoreProxy, StoreServer
 from sealmail_protocol.conversation import ServerEvent
 from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Banner, QueueRow, QueueState, Word
+from sealmail_server.outgoing.roster import MAX_LINES
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +218,52 @@ def test_several_blocks_of_a_user_are_in_flight_to_one_target(
             assert {row.state for row in rows} == {QueueState.DELIVERED}
         assert busy.peak == 4
         assert len(busy.stored) == len(busy.blocks) == 20
+
+    play(scenario)
+
+
+def test_a_server_that_hangs_for_many_users_does_not_keep_all_workers(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """Of all users together it has a few connections, and the others wait for those."""
+    hung, sound = MoodyServer(tls), SmallServer(tls)
+    hung.gate.clear()
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            bad, _ = await stack.enter_async_context(serving_small(hung))
+            good, _ = await stack.enter_async_context(serving_small(sound))
+            (home,) = await stack.enter_async_context(running(home_directory))
+            for number in range(30):
+                await hand_in(home, user(200 + number), b"hung %d" % number, post_to(bad))
+            await until(lambda: asyncio.sleep(0, len(hung.stored) == MAX_LINES))
+            await hand_in(home, user(300), b"swift", post_to(good))
+            async with asyncio.timeout(10):
+                await until(lambda: asyncio.sleep(0, data_key(b"swift") in sound.blocks))
+            assert hung.peak == MAX_LINES
+            hung.gate.set()
+            async with asyncio.timeout(30):
+                await until(lambda: asyncio.sleep(0, len(hung.blocks) == 30))
+            assert hung.peak == MAX_LINES
+
+    play(scenario)
+
+
+def test_a_server_at_which_three_users_break_off_is_down(
+    home_directory: Path, tls: ssl.SSLContext
+) -> None:
+    """Whoever was sending: it is looked at apart from then on, and keeps no workers."""
+    blocks = [b"break %d" % number for number in range(3)]
+    moody = MoodyServer(tls, breaks={data_key(each) for each in blocks})
+
+    async def scenario() -> None:
+        async with (
+            serving_small(moody) as (address, _),
+            running(home_directory) as (home,),
+        ):
+            for number, data in enumerate(blocks):
+                await hand_in(home, user(310 + number), data, post_to(address))
+            await until(lambda: asyncio.sleep(0, home.office.postman.routes.is_down(address)))
 
     play(scenario)
 

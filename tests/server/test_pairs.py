@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.server.cut_apart import acknowledge
 from tests.server.mailing import RECIPIENT, SENDER, queue_of, send_mail
 from tests.server.pairs import (
     Side,
@@ -40,6 +41,9 @@ from sealmail_protocol.replies import Word
 from sealmail_server.accounts import hash_auth_key
 from sealmail_server.operator import OperatorError
 from sealmail_server.operator_socket import ask_running_server
+
+# What ``record_property`` is.
+Tell = Callable[[str, object], None]
 
 
 def some_data(name: str, sizes: range) -> list[bytes]:
@@ -161,7 +165,7 @@ class LastHour:
     ("mode", "seconds"), [("both", 2), pytest.param("async", 10, marks=pytest.mark.long)]
 )
 def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
-    tmp_path: Path, mode: str, seconds: int
+    tmp_path: Path, mode: str, seconds: int, record_property: Tell
 ) -> None:
     """With both nothing that was answered is missing; with async only what was within the lag."""
     with running_pair(tmp_path, f'replication = "{mode}"') as (first, second):
@@ -169,9 +173,12 @@ def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
         auth_key = first.operate("account", "add", SENDER.hex).strip()
 
         def last_things() -> None:
-            """Make an account, a row that waits, and a dead letter."""
+            """Make an account, mail for it, a row that waits, and a dead letter."""
             made.append(first.operate("account", "add", RECIPIENT.hex).strip())
             on(first, _post_last, SENDER.hex, auth_key)
+            mail = message(RECIPIENT)
+            on(first, lambda remote: store_text(remote, mailbox_key("0", RECIPIENT), mail))
+            on(first, lambda remote: acknowledge(remote, b"the last one"))
 
         last_hour.play(first, seconds, last_things)
         shutil.rmtree(first.directory)
@@ -182,9 +189,10 @@ def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
     answered, held = last_hour.answered, {key for key, *_ in content["data"]}
     missing = set(answered) - held
     oldest = max((last_hour.killed - answered[key] for key in missing), default=0.0)
-    print(
-        f"{mode}: {len(missing)} of {len(answered)} missing, from the last {oldest:.2f} s;"
-        f" the lag was {last_hour.lag:.0f} s"
+    record_property(
+        "told",
+        f"{len(missing)} of {len(answered)} missing, from the last {oldest:.2f} s;"
+        f" the lag was {last_hour.lag:.0f} s",
     )
     assert len(answered) > 20
     assert held & set(answered)
@@ -195,6 +203,7 @@ def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
             ("waiting", "-"),
         ]
         assert hash_auth_key(made[0]) in {each[0] for each in content["accounts"]}
+        assert len(content["message-announcement"]) == len(content["acknowledgment"]) == 1
     else:
         # The lag is told in whole seconds, and blocks came while it was asked for.
         bound = last_hour.lag + 1.0
@@ -289,9 +298,15 @@ def test_a_first_copy_that_is_killed_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.schedule
 @pytest.mark.timeout(300)
-def test_a_cut_with_a_restart_loses_nothing(tmp_path: Path) -> None:
-    """Both servers take writes, accounts, prices and mail while cut apart; then they are equal."""
-    print(play_apart(tmp_path, "clocks", "kill-second"))
+@pytest.mark.parametrize("words", [("clocks", "kill-second"), ("kill-after", "few")], ids=" ".join)
+def test_a_cut_with_a_restart_loses_nothing(
+    tmp_path: Path, words: tuple[str, ...], record_property: Tell
+) -> None:
+    """Both servers take all kinds of blocks while cut apart; then they are equal.
+
+    One of them is killed, while the cut lasts or in the middle of being told what it missed.
+    """
+    record_property("told", play_apart(tmp_path, *words))
 
 
 @pytest.mark.long
@@ -309,9 +324,11 @@ def test_a_cut_with_a_restart_loses_nothing(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_no_cut_loses_anything(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_no_cut_loses_anything(
+    tmp_path: Path, words: tuple[str, ...], record_property: Tell
+) -> None:
     """Whatever happens beside the cut, in either mode."""
-    print(play_apart(tmp_path, *words))
+    record_property("told", play_apart(tmp_path, *words))
 
 
 def play_apart(directory: Path, *words: str) -> str:
@@ -320,7 +337,7 @@ def play_apart(directory: Path, *words: str) -> str:
     program = [sys.executable, "-m", "tests.server.cut_apart", str(directory), *words]
     done = subprocess.run([*alone, *program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout.strip()
 
 
 async def _publish(remote: RemoteServer, user: User) -> None:

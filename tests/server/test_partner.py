@@ -37,8 +37,11 @@ from sealmail_protocol.invitations import PairingCode
 from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Accepted, Word
 from sealmail_server.account_desk import AccountDesk
+from sealmail_server.accounts import hash_auth_key
 from sealmail_server.config import CERTIFICATE_NAME, KEY_NAME, Config, set_settings
 from sealmail_server.operator import OperatorError
+from sealmail_server.partner_feed import Item
+from sealmail_server.partner_lane import errands_for
 from sealmail_server.service import Server
 from sealmail_server.tls_identity import TlsIdentity, pin_of
 from sealmail_store import QueueKind
@@ -426,11 +429,52 @@ def test_what_the_partner_sends_is_not_sent_back(
                 await remote.post_data(Replicate(key, None), lines, 6, [b"theirs"])
                 await remote.call(RepLogin(SOMEBODY.hex, "A" * 20))
                 await remote.call(PartnerAccount(bytes(32), SOMEBODY.hex, "confirmed"))
-                await remote.call(PartnerDrop(key, bytes(32), now()))
+                await remote.call(PartnerDrop(key, bytes(32), bytes(32), now()))
             async with await connect(server) as remote:
                 await store_data(remote, b"ours")
             await until(lambda: told_all(server))
         assert partner.told == [f"REPLICATE {data_key(b'ours')} none"]
+
+    run(scenario)
+
+
+def test_an_original_gets_an_account_as_it_is_when_it_hears_of_it(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """One that was added and removed while it was away is told as disabled, never as in use."""
+    key = "A" * 20
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", pin="00" * 32) as server:
+            account = await server.services.desk.add(SOMEBODY.hex, key)
+            await server.services.desk.remove((hash_auth_key(key),))
+            rows = await server.services.store.read(
+                lambda view: view.queue.all(QueueKind.ACCOUNT, limit=9)
+            )
+        assert account is not None
+        [errand] = [each for row in rows for each in errands_for(Item(row), original=True)]
+        assert errand.command == RepLogin("disabled", key)
+
+    run(scenario)
+
+
+def test_past_the_cap_a_verdict_says_that_the_partner_lacks_the_block(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """What was left out of the queue has no row in it, and is not on two servers either."""
+
+    async def scenario() -> None:
+        more: dict[str, Any] = {"replication": "both", "partner_queue_blocks": 1}
+        async with (
+            paired_with(partner, directories, tmp_path / "s", None, "00" * 32, **more) as server,
+            await connect(server) as remote,
+        ):
+            for data in (b"queued", b"left out"):
+                key, lines = data_lines(data, now())
+                header = parse_data_header(lines)
+                await remote.store_data(key, header, [data])
+                verdict = await remote.verdict(data_digest(header, key))
+                assert verdict == Accepted(degraded=True)
 
     run(scenario)
 

@@ -33,7 +33,9 @@ from sealmail_protocol.commands import StoreProxy
 from sealmail_protocol.keys import data_key, mailbox_key
 from sealmail_protocol.replies import QueueState, Word
 from sealmail_server.config import Config
+from sealmail_server.operator import OperatorError
 from sealmail_server.service import Server
+from sealmail_store import QueueKind, WriteView
 
 # Larger than what is kept in the index, so that it goes by a file.
 DATA = b"waits for its hour " * 20_000
@@ -240,6 +242,31 @@ def test_a_block_for_more_targets_than_one_command_tells_is_mirrored_whole(
     play(scenario)
 
 
+def test_a_pairing_that_a_stop_kept_out_of_the_settings_is_written_down_at_the_start(
+    homes: list[Path],
+) -> None:
+    """What was agreed on is in the store first; neither server is paired alone after that."""
+    clock = TurnedClock(now())
+    written = homes[2] / "config.toml"
+
+    async def scenario() -> None:
+        async with paired(homes[1], clock) as first:
+            async with paired(homes[2], clock) as second:
+                written.rename(homes[2] / "away")
+                with pytest.raises(OperatorError, match=r"config\.toml"):
+                    await pair(first, second)
+                (homes[2] / "away").rename(written)
+            assert Config.load(homes[2]).second_server is None
+            async with paired(homes[2], clock) as second:
+                agreed = Config.load(homes[2]).second_server
+                assert agreed is not None
+                assert agreed.address == address_of(first)
+                await until(lambda: has_told_all(second))
+                await until(lambda: has_told_all(first))
+
+    play(scenario)
+
+
 async def is_told(server: Server) -> bool:
     """Tell whether a server knows that its partner has delivered everything."""
     return await rows(server) == [(True, "delivered")] * 2
@@ -266,3 +293,96 @@ def test_whoever_ends_a_pair_delivers_what_the_partner_had_taken(homes: list[Pat
                     assert {row.state for row in told} == {QueueState.DELIVERED}
 
     play(scenario)
+
+
+def test_what_becomes_of_one_delivery_is_not_taken_for_another(homes: list[Path]) -> None:
+    """One block, handed in twice in one second, each time as the first line of its own command."""
+    clock = TurnedClock(now() + FRACTION)
+
+    async def scenario() -> None:
+        async with running(homes[0], homes[3], clock=clock) as (target, other):
+            async with paired(homes[1], clock) as first, paired(homes[2], clock) as lost:
+                await pair(first, lost)
+                async with await log_in(lost) as remote:
+                    key, lines = data_lines(DATA, clock.moment - FRACTION)
+                    later = StoreProxy(key, clock.moment - FRACTION + timedelta(hours=1))
+                    for command, server in ((later, other), (StoreProxy(key), target)):
+                        body = (post_to(server), *lines)
+                        word = await remote.post_data(command, body, len(DATA), (DATA,))
+                        assert word is Word.DONE
+                one_of_them = [(True, "waiting"), (True, "delivered")]
+                await until(lambda: has_these(first, one_of_them))
+                await until(lambda: has_told_all(lost))
+            shutil.rmtree(homes[2])
+            async with running(homes[1], clock=clock):
+                clock.turn(hours=1)
+                await until(lambda: has_data(other))
+
+    play(scenario)
+
+
+def test_a_row_that_waits_is_never_told_without_its_block(homes: list[Path]) -> None:
+    """Also where the block was to be told for another row, which was delivered meanwhile."""
+    clock = TurnedClock(now() + FRACTION)
+
+    async def scenario() -> None:
+        async with (
+            running(homes[0], clock=clock) as (target,),
+            paired(homes[2], clock) as owner,
+        ):
+            async with paired(homes[1], clock) as first:
+                await pair(first, owner)
+            async with await log_in(owner) as remote:
+                key, lines = data_lines(DATA, clock.moment - FRACTION)
+                body = (post_to(target), *lines)
+                word = await remote.post_data(StoreProxy(key), body, len(DATA), (DATA,))
+                assert word is Word.DONE
+                await settled(remote)
+                later = StoreProxy(key, clock.moment - FRACTION + timedelta(hours=1))
+                body = (post_to("192.168.0.1:1"), *lines)
+                assert await remote.post_data(later, body, len(DATA), (DATA,)) is Word.DONE
+            async with paired(homes[1], clock) as first:
+                known = [(True, "delivered"), (True, "waiting")]
+                await until(lambda: has_these(first, known))
+                held = await first.services.store.read(lambda view: view.counts())
+                assert held["proxied"].entries == 1
+
+    play(scenario)
+
+
+def test_a_partner_that_lost_a_block_is_told_it_again_with_its_row(homes: list[Path]) -> None:
+    """It answers FAILED to a row that waits for what it has not, and gets both at once."""
+    clock = TurnedClock(now() + FRACTION)
+
+    async def scenario() -> None:
+        async with paired(homes[1], clock) as first, paired(homes[2], clock) as owner:
+            await pair(first, owner)
+            async with await log_in(owner) as remote:
+                key, lines = data_lines(DATA, clock.moment - FRACTION)
+                later = StoreProxy(key, clock.moment - FRACTION + timedelta(hours=1))
+                body = (post_to("192.168.0.1:1"), post_to("192.168.0.2:1"), *lines)
+                assert await remote.post_data(later, body, len(DATA), (DATA,)) is Word.DONE
+            await until(lambda: has_rows(first, 2))
+            await until(lambda: has_told_all(owner))
+
+            def lose(view: WriteView) -> None:
+                rows = view.queue.all(QueueKind.MIRRORED, limit=9)
+                view.queue.finish(row.number for row in rows)
+
+            await first.services.store.write(lose)
+            [dropped, *_] = await owner.operator.fulfil({"do": "queue list"})
+            await owner.operator.fulfil({"do": "queue drop", "number": dropped["number"]})
+            async with asyncio.timeout(5):
+                await until(lambda: has_these(first, [(True, "given-up"), (True, "waiting")]))
+
+    play(scenario)
+
+
+async def has_these(server: Server, known: list[tuple[bool, str]]) -> bool:
+    """Tell whether these are the rows of a server."""
+    return await rows(server) == known
+
+
+async def has_data(server: Server) -> bool:
+    """Tell whether the data has arrived."""
+    return await holds(server, "data", data_key(DATA)) == 1

@@ -11,7 +11,7 @@ from sealmail_spark.report import Figure, Report
 from sealmail_spark.results import Summary
 from sealmail_spark.schemas import FIGURES
 
-USERS = 25_000
+USERS = 7_000
 MEASURES = ("total apportioned bytes of user", "total bytes of user", "key bytes of user")
 
 

@@ -17,6 +17,7 @@ from sealmail_store import (
     MailPlace,
     ReadView,
     StoredEntry,
+    Tombstone,
     Verdict,
     WriteView,
 )
@@ -233,7 +234,8 @@ def test_one_question_tells_the_place_of_a_mail(tmp_path: Path) -> None:
         assert found == MailPlace(False, False, False, False, size, size, 0)
         # Beyond two nonces it does not say no, so that all of them are looked at.
         assert (await place(mail.identity, [b"x", b"y", nonces[2]], "confirmed")).seen_nonces
-        await store.write(lambda view: view.bury(mail.key, b"d" * 32, mail.identity, NOON))
+        stone = Tombstone(mail.key, b"d" * 32, mail.identity, NOON)
+        await store.write(lambda view: view.bury(stone))
         assert (await place(mail.identity, [], "confirmed")).dropped
         assert not (await place(b"another", [], "confirmed")).dropped
 

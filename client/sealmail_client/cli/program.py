@@ -60,7 +60,7 @@ class Program(Commands):
             _fail(error, error.exit_code)
         except (NetworkError, Undecided) as error:
             _fail(error, NETWORK_EXIT_CODE, *_ways_out(error))
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, MemoryError) as error:
             _fail(error, MACHINE_EXIT_CODE)
 
 

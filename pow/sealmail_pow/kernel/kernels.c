@@ -57,7 +57,12 @@ const struct kernel *const all_kernels[] = {
     &avx512_kernel, &avx512_single_kernel, &shani_kernel, &avx2_kernel, &portable_kernel, NULL,
 };
 
-void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
+bool has_pairs(void)
+{
+    return sha;
+}
+
+void hash_blocks(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
 {
     if (sha)
         shani_compress(state, blocks, count);
@@ -65,7 +70,7 @@ void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
         portable_compress(state, blocks, count);
 }
 
-void compress_pair(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
+void hash_block_pairs(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
                    size_t count)
 {
     if (sha) {
@@ -78,18 +83,23 @@ void compress_pair(uint32_t states[2][STATE_WORDS], const uint8_t *one, const ui
 
 #else
 
+bool has_pairs(void)
+{
+    return false;
+}
+
 const struct kernel *const all_kernels[] = {&portable_kernel, NULL};
 
 void know_the_machine(void)
 {
 }
 
-void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
+void hash_blocks(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
 {
     portable_compress(state, blocks, count);
 }
 
-void compress_pair(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
+void hash_block_pairs(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
                    size_t count)
 {
     portable_compress(states[0], one, count);

@@ -18,9 +18,12 @@ const struct kernel *kernel_named(const char *name);
 const struct kernel *fastest_kernel(bool long_data);
 
 /* Take one state through the blocks, or two states each through its own. */
-void compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count);
-void compress_pair(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
+void hash_blocks(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count);
+void hash_block_pairs(uint32_t states[2][STATE_WORDS], const uint8_t *one, const uint8_t *other,
                    size_t count);
+
+/* Whether hash_block_pairs() takes little longer than one state alone. */
+bool has_pairs(void);
 
 /* The 64 words of a block's schedule, each plus its round constant. */
 void expand_block(const uint8_t *block, uint32_t wk[ROUNDS]);

@@ -181,32 +181,46 @@ static void hash_first_block(const struct message *message, const char *nonce, u
     memcpy(block, message->first, sizeof block);
     memcpy(block, nonce, message->nonce_length);
     memcpy(state, sha256_start, STATE_WORDS * sizeof *state);
-    compress(state, block, 1);
+    hash_blocks(state, block, 1);
 }
 
-static void hash_nonce(const struct message *message, const char *nonce, uint32_t *state)
+/* Take a slice of long data after the other, with looks at the watch between. */
+static void hash_rest(const struct message *message, uint32_t *state, struct watch *watch)
+{
+    for (size_t done = 0; done < message->rest_blocks; done += SLICE_BLOCKS) {
+        size_t left = message->rest_blocks - done;
+        hash_blocks(state, message->rest + done * BLOCK_BYTES,
+                    left < SLICE_BLOCKS ? left : SLICE_BLOCKS);
+        glance(watch);
+        if (is_stopped(watch))
+            return;
+    }
+    hash_blocks(state, message->tail, message->tail_blocks);
+}
+
+static void hash_nonce(const struct message *message, const char *nonce, uint32_t *state,
+                       struct watch *watch)
 {
     hash_first_block(message, nonce, state);
-    if (message->is_long) {
-        compress(state, message->rest, message->rest_blocks);
-        compress(state, message->tail, message->tail_blocks);
-    } else {
-        compress(state, message->kept, message->kept_blocks);
-    }
+    if (message->is_long)
+        hash_rest(message, state, watch);
+    else
+        hash_blocks(state, message->kept, message->kept_blocks);
 }
 
-void digest_nonce(const struct message *message, const char *nonce, uint8_t digest[32])
+void digest_nonce(const struct message *message, const char *nonce, uint8_t digest[32],
+                  struct watch *watch)
 {
     uint32_t state[STATE_WORDS];
-    hash_nonce(message, nonce, state);
+    hash_nonce(message, nonce, state, watch);
     for (int word = 0; word < STATE_WORDS; word++)
         write_word(digest + 4 * word, state[word]);
 }
 
-uint64_t place_of_nonce(const struct message *message, const char *nonce)
+uint64_t place_of_nonce(const struct message *message, const char *nonce, struct watch *watch)
 {
     uint32_t state[STATE_WORDS];
-    hash_nonce(message, nonce, state);
+    hash_nonce(message, nonce, state, watch);
     return place_of_state(message, state);
 }
 

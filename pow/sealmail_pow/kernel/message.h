@@ -7,8 +7,6 @@
 
 /* The original counts its nonces as %09x. */
 enum { COUNT_DIGITS = 9 };
-/* Counts beyond this would have more digits. */
-#define MOST_COUNT (UINT64_C(1) << 4 * COUNT_DIGITS)
 
 /* Prepare walks over `data`, which must outlive the message: a nonce is salt, at least four
  * characters of it, and a place of so many bits (at most 64), of which `theta` (at most 32)
@@ -25,12 +23,15 @@ void prepare_count(struct message *message, const uint8_t *data, size_t length,
 void spell_place(const struct message *message, uint64_t place, char *nonce);
 void spell_count(const struct message *message, uint64_t count, char *nonce);
 
-/* Hash one nonce. */
-void digest_nonce(const struct message *message, const char *nonce, uint8_t digest[32]);
-uint64_t place_of_nonce(const struct message *message, const char *nonce);
+/* Long data are looked away from every 64 KiB, here and below, and left at once when the watch
+ * says stop; what was found then has no meaning. */
 
-/* As the kernel's walk and count, for data of any length. Long data are left at once when the
- * watch says stop; what is in the places then has no meaning. */
+/* Hash one nonce. */
+void digest_nonce(const struct message *message, const char *nonce, uint8_t digest[32],
+                  struct watch *watch);
+uint64_t place_of_nonce(const struct message *message, const char *nonce, struct watch *watch);
+
+/* As the kernel's walk and count, for data of any length. */
 unsigned walk_lanes(const struct kernel *kernel, const struct message *message,
                     struct places *at, unsigned most, struct arrivals *seen,
                     struct watch *watch);

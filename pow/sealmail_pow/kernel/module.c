@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "batch.h"
 #include "kernels.h"
 #include "search.h"
 #include "verify.h"
@@ -14,8 +15,9 @@ enum {
     MOST_BITS = 256,
     /* The longest nonce that a stamp may hold. */
     MOST_STAMP_NONCE = 64,
-    /* Hashing more bytes than this for one stamp is worth letting other threads run. */
-    LONG_DATA = 64 * 1024,
+    /* Hashing more bytes than this for one stamp is worth letting other threads run, or asking
+     * the caller. */
+    CALLERS_DATA = 4 * 1024,
     /* A piece of a stream is worth it sooner: it is long as a whole. */
     WORTH_THE_LOCK = 2 * 1024,
 };
@@ -174,72 +176,115 @@ static bool read_nonces(PyObject *tuple, struct text nonces[MOST_NONCES], size_t
     return true;
 }
 
-/* The level of a stamp, or -1 with an exception set. */
-static int level(PyObject *tuple, PyObject *data)
+/* The verdicts of a batch so far, and what a good one takes. */
+struct verdicts {
+    PyObject *list;
+    unsigned least_bits;
+};
+
+static void put_verdict(void *listener, size_t which, unsigned bits)
 {
-    struct text nonces[MOST_NONCES];
-    size_t count;
-    Py_buffer view;
-    unsigned bits;
-    if (!read_nonces(tuple, nonces, &count) || PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
-        return -1;
-    struct text bytes = {view.buf, (size_t)view.len};
-    if (view.len > LONG_DATA) {
-        Py_BEGIN_ALLOW_THREADS
-        bits = shared_bits(nonces, count, bytes);
-        Py_END_ALLOW_THREADS
+    struct verdicts *verdicts = listener;
+    PyObject *verdict = bits >= verdicts->least_bits ? Py_True : Py_False;
+    Py_INCREF(verdict);
+    PyList_SetItem(verdicts->list, (Py_ssize_t)which, verdict);
+}
+
+/* Ask the caller for the bits of a stamp; below zero, with an exception set if there is
+ * no answer. */
+static long bits_by_caller(PyObject *level, PyObject *pair)
+{
+    PyObject *told = PyObject_CallFunctionObjArgs(level, PyTuple_GET_ITEM(pair, 0),
+                                                  PyTuple_GET_ITEM(pair, 1), NULL);
+    long bits = told == NULL ? -1 : PyLong_AsLong(told);
+    Py_XDECREF(told);
+    return bits;
+}
+
+/* Weigh a stamp that fits no batch. Without SHA instructions of ours one that is long is the
+ * caller's, whose library may have better ones. */
+static bool weigh_alone(struct verdicts *verdicts, size_t which, const struct text *nonces,
+                        size_t count, PyObject *pair, struct text data, PyObject *level)
+{
+    long bits;
+    if (data.length <= CALLERS_DATA) {
+        bits = (long)shared_bits(nonces, count, data);
+    } else if (!has_pairs()) {
+        bits = bits_by_caller(level, pair);
     } else {
-        bits = shared_bits(nonces, count, bytes);
+        Py_BEGIN_ALLOW_THREADS
+        bits = (long)shared_bits(nonces, count, data);
+        Py_END_ALLOW_THREADS
     }
+    if (bits < 0)
+        return false;
+    put_verdict(verdicts, which, (unsigned)bits);
+    return true;
+}
+
+/* Weigh the next stamp, now or with the batch; its verdict is the list's next. */
+static bool weigh_pair(struct batch *batch, struct verdicts *verdicts, PyObject *pair,
+                       PyObject *nonces, Py_ssize_t least_nonces, PyObject *level)
+{
+    struct text texts[MOST_NONCES];
+    size_t count, which = (size_t)PyList_GET_SIZE(verdicts->list);
+    Py_buffer view;
+    if (PyList_Append(verdicts->list, Py_False) < 0)
+        return false;
+    if (!PyTuple_Check(nonces) || PyTuple_GET_SIZE(nonces) < least_nonces)
+        return true;
+    if (!read_nonces(nonces, texts, &count) ||
+        PyObject_GetBuffer(PyTuple_GET_ITEM(pair, 0), &view, PyBUF_SIMPLE) < 0)
+        return false;
+    struct text data = {view.buf, (size_t)view.len};
+    bool done = add_to_batch(batch, which, texts, count, data) ||
+                weigh_alone(verdicts, which, texts, count, pair, data, level);
     PyBuffer_Release(&view);
-    return (int)bits;
+    return done;
 }
 
 static PyObject *verify_many(PyObject *module, PyObject *args)
 {
     (void)module;
-    PyObject *pairs;
+    PyObject *pairs, *level;
     int least_bits;
     Py_ssize_t least_nonces;
-    if (!PyArg_ParseTuple(args, "Oin:verify_many", &pairs, &least_bits, &least_nonces))
+    const char *kernel_name;
+    if (!PyArg_ParseTuple(args, "OinOz:verify_many", &pairs, &least_bits, &least_nonces, &level,
+                          &kernel_name))
         return NULL;
-    PyObject *iterator = PyObject_GetIter(pairs), *verdicts = PyList_New(0);
-    PyObject *attribute = PyUnicode_InternFromString("nonces"), *pair = NULL, *nonces = NULL;
-    if (iterator == NULL || verdicts == NULL || attribute == NULL)
-        goto failed;
-    while ((pair = PyIter_Next(iterator)) != NULL) {
-        if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) {
-            check(false, "what is verified is pairs of data and stamp");
-            goto failed;
+    const struct kernel *kernel = chosen_kernel(kernel_name, 0);
+    if (kernel == NULL)
+        return NULL;
+    struct verdicts verdicts = {PyList_New(0), least_bits < 0 ? 0 : (unsigned)least_bits};
+    struct batch *batch = begin_batch(kernel, put_verdict, &verdicts);
+    PyObject *iterator = PyObject_GetIter(pairs), *pair = NULL, *nonces = NULL;
+    PyObject *attribute = PyUnicode_InternFromString("nonces");
+    bool failed = iterator == NULL || verdicts.list == NULL || attribute == NULL;
+    if (batch == NULL && !failed) {
+        PyErr_NoMemory();
+        failed = true;
+    }
+    while (!failed && (pair = PyIter_Next(iterator)) != NULL) {
+        failed = !check(PyTuple_Check(pair) && PyTuple_GET_SIZE(pair) == 2,
+                        "what is verified is pairs of data and stamp");
+        if (!failed) {
+            nonces = PyObject_GetAttr(PyTuple_GET_ITEM(pair, 1), attribute);
+            failed = nonces == NULL ||
+                     !weigh_pair(batch, &verdicts, pair, nonces, least_nonces, level);
         }
-        nonces = PyObject_GetAttr(PyTuple_GET_ITEM(pair, 1), attribute);
-        if (nonces == NULL)
-            goto failed;
-        bool enough = PyTuple_Check(nonces) && PyTuple_GET_SIZE(nonces) >= least_nonces;
-        if (enough) {
-            int bits = level(nonces, PyTuple_GET_ITEM(pair, 0));
-            if (bits < 0)
-                goto failed;
-            enough = bits >= least_bits;
-        }
-        if (PyList_Append(verdicts, enough ? Py_True : Py_False) < 0)
-            goto failed;
         Py_CLEAR(nonces);
         Py_CLEAR(pair);
     }
-    if (PyErr_Occurred())
-        goto failed;
-    Py_DECREF(iterator);
-    Py_DECREF(attribute);
-    return verdicts;
-
-failed:
+    failed = failed || PyErr_Occurred();
+    if (failed)
+        Py_CLEAR(verdicts.list);
+    else
+        settle_batch(batch);
+    free_batch(batch);
     Py_XDECREF(iterator);
-    Py_XDECREF(verdicts);
     Py_XDECREF(attribute);
-    Py_XDECREF(pair);
-    Py_XDECREF(nonces);
-    return NULL;
+    return verdicts.list;
 }
 
 /* A stamp that is weighed while its bytes come; by one thread at a time. */

@@ -15,8 +15,9 @@ enum {
     SMALL_LOG_SLOTS = 16,
     /* 256 MiB. A search that needs more begins another table, and asks all of them. */
     MOST_LOG_SLOTS = 26,
-    /* 4 GiB. */
+    /* All together take no more than sealmail_pow/memory.py says. */
     MOST_TABLES = 16,
+    MOST_TABLE_BYTES = 512 * 1024 * 1024,
     /* The slots of a large table are called for while a lot of so many nonces is hashed, and
      * have come from memory when they are needed. */
     LARGE_LOT = 256,
@@ -82,10 +83,10 @@ static void claim_pages(uint32_t *slots, size_t bytes, struct watch *watch)
 
 static bool add_table(struct tables *tables, uint64_t base, struct watch *watch)
 {
-    if (tables->used == MOST_TABLES)
-        return false;
     struct table *table = &tables->of[tables->used];
     size_t slots = (size_t)1 << tables->log_slots, bytes = slots * sizeof *table->slots;
+    if (tables->used == MOST_TABLES || (tables->used + 1) * bytes > MOST_TABLE_BYTES)
+        return false;
     *table = (struct table){.base = base};
     if (are_small(tables)) {
         table->slots = calloc(slots, sizeof *table->slots);
@@ -138,11 +139,12 @@ static void let_go(struct tables *tables)
         free_tables(tables);
 }
 
-static void digest_count(const struct message *message, uint64_t count, uint8_t digest[32])
+static void digest_count(const struct task *task, const struct message *message, uint64_t count,
+                         uint8_t digest[32])
 {
     char nonce[MOST_NONCE];
     spell_count(message, count, nonce);
-    digest_nonce(message, nonce, digest);
+    digest_nonce(message, nonce, digest, task->watch);
 }
 
 /* Whether the digests of two counts agree, the tags of their places doing so. */
@@ -152,9 +154,9 @@ static bool agree(const struct task *task, const struct message *message,
     if (table->places != NULL)
         return table->places[earlier - table->base] == place;
     uint8_t one[32], other[32];
-    digest_count(message, earlier, one);
-    digest_count(message, count, other);
-    return digests_agree(one, other, task->bits);
+    digest_count(task, message, earlier, one);
+    digest_count(task, message, count, other);
+    return !is_stopped(task->watch) && digests_agree(one, other, task->bits);
 }
 
 /* Collect the counts in one table whose digests agree with that of `count`, in order, the first

@@ -85,11 +85,11 @@ static uint64_t fresh_start(struct search *search)
     return scramble(search->seed + number * 0x9e3779b97f4a7c15) & mask;
 }
 
-static uint64_t step_from(const struct message *message, uint64_t place)
+static uint64_t step_from(const struct search *search, uint64_t place)
 {
     char nonce[MOST_NONCE];
-    spell_place(message, place, nonce);
-    return place_of_nonce(message, nonce);
+    spell_place(&search->message, place, nonce);
+    return place_of_nonce(&search->message, nonce, search->task->watch);
 }
 
 /* Remember a trail. If another one leads to the same point, give that one instead. */
@@ -116,10 +116,11 @@ static bool already_there(struct search *search, const struct trail *trail, stru
     return met;
 }
 
-/* Whether to leave a re-walk; looks at the watch when it is time, as the walks do. */
+/* Whether to leave a re-walk; looks at the watch when it is time, as the walks do. Of long data
+ * each hash has looked. */
 static bool is_left(const struct search *search, uint64_t steps_left)
 {
-    if (search->message.is_long || steps_left % STEPS_A_LOOK == 0)
+    if (steps_left % STEPS_A_LOOK == 0)
         glance(search->task->watch);
     return is_stopped(search->task->watch);
 }
@@ -129,25 +130,24 @@ static bool is_left(const struct search *search, uint64_t steps_left)
 static bool meeting(const struct search *search, const struct trail *one,
                     const struct trail *other, uint64_t pair[2], uint64_t *hashes)
 {
-    const struct message *message = &search->message;
     const struct trail *longer = one->steps >= other->steps ? one : other;
     const struct trail *shorter = longer == one ? other : one;
     uint64_t place = longer->start, partner = shorter->start;
     for (uint64_t ahead = longer->steps - shorter->steps; ahead > 0; ahead--) {
         if (is_left(search, ahead))
             return false;
-        place = step_from(message, place);
+        place = step_from(search, place);
         *hashes += 1;
     }
     for (uint64_t left = shorter->steps; left > 0 && place != partner; left--) {
         if (is_left(search, left))
             return false;
         pair[0] = place, pair[1] = partner;
-        place = step_from(message, place);
-        partner = step_from(message, partner);
+        place = step_from(search, place);
+        partner = step_from(search, partner);
         *hashes += 2;
         if (place == partner)
-            return true;
+            return !is_stopped(search->task->watch);
     }
     return false;
 }
@@ -160,9 +160,10 @@ static bool is_solution(struct search *search, const uint64_t pair[2])
     char nonces[2][MOST_NONCE];
     for (int which = 0; which < 2; which++) {
         spell_place(&search->message, pair[which], nonces[which]);
-        digest_nonce(&search->message, nonces[which], digests[which]);
+        digest_nonce(&search->message, nonces[which], digests[which], search->task->watch);
     }
-    if (!digests_agree(digests[0], digests[1], search->task->bits))
+    if (is_stopped(search->task->watch) ||
+        !digests_agree(digests[0], digests[1], search->task->bits))
         return false;
     pthread_mutex_lock(&search->lock);
     if (!search->found)

@@ -154,6 +154,8 @@ struct kernel {
     void (*count)(const struct message *message, uint64_t from, struct places *out);
     /* Take every lane's state through the same blocks. */
     void (*stream)(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks, size_t count);
+    /* Take every lane's state through as many blocks of its own. */
+    void (*each)(uint32_t (*states)[STATE_WORDS], const uint8_t *const *blocks, size_t count);
 };
 
 extern const struct kernel portable_kernel, avx2_kernel, avx512_kernel, avx512_single_kernel;

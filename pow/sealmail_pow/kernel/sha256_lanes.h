@@ -378,15 +378,71 @@ INLINE void expand_blocks(const uint8_t *blocks, uint32_t wk[ROUNDS][LANES])
     }
 }
 
-TARGET static void stream(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks, size_t count)
+/* The same word of each lane's state, and back. */
+INLINE struct rows gather(uint32_t (*states)[STATE_WORDS])
 {
     struct rows s;
-    uint32_t column[LANES * BUNDLES], wk[ROUNDS][LANES], last_wk[ROUNDS];
+    uint32_t column[LANES * BUNDLES];
     for (int word = 0; word < STATE_WORDS; word++) {
         for (int lane = 0; lane < LANES * BUNDLES; lane++)
             column[lane] = states[lane][word];
         s.of[word] = load(column);
     }
+    return s;
+}
+
+INLINE void scatter(struct rows s, uint32_t (*states)[STATE_WORDS])
+{
+    uint32_t column[LANES * BUNDLES];
+    for (int word = 0; word < STATE_WORDS; word++) {
+        store(column, s.of[word]);
+        for (int lane = 0; lane < LANES * BUNDLES; lane++)
+            states[lane][word] = column[lane];
+    }
+}
+
+/* Take the state through a block that is another one in each lane. */
+INLINE struct rows own_block(struct rows s, row w[BLOCK_WORDS])
+{
+    row a = s.of[0], b = s.of[1], c = s.of[2], d = s.of[3];
+    row e = s.of[4], f = s.of[5], g = s.of[6], h = s.of[7];
+    const uint32_t *k = sha256_k;
+#define READ(i) add(w[i], same(k[i]))
+    EIGHT_ROUNDS(0, READ); EIGHT_ROUNDS(8, READ);
+#undef READ
+#define NEXT(i) next_word(w, i, k[i])
+    k += BLOCK_WORDS;
+    ROLLED (; k < sha256_k + ROUNDS; k += BLOCK_WORDS) {
+        EIGHT_ROUNDS(0, NEXT); EIGHT_ROUNDS(8, NEXT);
+    }
+#undef NEXT
+    return (struct rows){{
+        add(s.of[0], a), add(s.of[1], b), add(s.of[2], c), add(s.of[3], d),
+        add(s.of[4], e), add(s.of[5], f), add(s.of[6], g), add(s.of[7], h),
+    }};
+}
+
+TARGET static void each(uint32_t (*states)[STATE_WORDS], const uint8_t *const *blocks,
+                        size_t count)
+{
+    struct rows s = gather(states);
+    row w[BLOCK_WORDS];
+    uint32_t column[LANES * BUNDLES];
+    for (size_t at = 0; at < count * BLOCK_BYTES; at += BLOCK_BYTES) {
+        for (int t = 0; t < BLOCK_WORDS; t++) {
+            for (int lane = 0; lane < LANES * BUNDLES; lane++)
+                column[lane] = read_word(blocks[lane] + at + 4 * t);
+            w[t] = load(column);
+        }
+        s = own_block(s, w);
+    }
+    scatter(s, states);
+}
+
+TARGET static void stream(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks, size_t count)
+{
+    struct rows s = gather(states);
+    uint32_t wk[ROUNDS][LANES], last_wk[ROUNDS];
     for (; count >= LANES; count -= LANES, blocks += LANES * BLOCK_BYTES) {
         expand_blocks(blocks, wk);
         for (int block = 0; block < LANES; block++)
@@ -396,11 +452,7 @@ TARGET static void stream(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks
         expand_block(blocks, last_wk);
         s = shared_block(s, last_wk, 1);
     }
-    for (int word = 0; word < STATE_WORDS; word++) {
-        store(column, s.of[word]);
-        for (int lane = 0; lane < LANES * BUNDLES; lane++)
-            states[lane][word] = column[lane];
-    }
+    scatter(s, states);
 }
 
 const struct kernel KERNEL = {
@@ -410,4 +462,5 @@ const struct kernel KERNEL = {
     .walk = walk,
     .count = count,
     .stream = stream,
+    .each = each,
 };

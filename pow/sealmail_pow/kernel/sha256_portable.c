@@ -42,16 +42,47 @@ void portable_round(uint32_t s[STATE_WORDS], uint32_t wk)
            (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22));
 }
 
+/* As portable_round(), but the caller names the variables anew instead of moving them. */
+#define PLAIN_ROUND(a, b, c, d, e, f, g, h, wk)                                         \
+    do {                                                                                \
+        uint32_t sum = h + (wk) + (g ^ (e & (f ^ g))) +                                 \
+                       (rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25)); \
+        d += sum;                                                                       \
+        h = sum + (b ^ ((a ^ b) & (b ^ c))) +                                           \
+            (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22));           \
+    } while (0)
+
+#define EIGHT_PLAIN_ROUNDS(t, WORD)                            \
+    PLAIN_ROUND(a, b, c, d, e, f, g, h, WORD((t) + 0) + k[(t) + 0]);    \
+    PLAIN_ROUND(h, a, b, c, d, e, f, g, WORD((t) + 1) + k[(t) + 1]);    \
+    PLAIN_ROUND(g, h, a, b, c, d, e, f, WORD((t) + 2) + k[(t) + 2]);    \
+    PLAIN_ROUND(f, g, h, a, b, c, d, e, WORD((t) + 3) + k[(t) + 3]);    \
+    PLAIN_ROUND(e, f, g, h, a, b, c, d, WORD((t) + 4) + k[(t) + 4]);    \
+    PLAIN_ROUND(d, e, f, g, h, a, b, c, WORD((t) + 5) + k[(t) + 5]);    \
+    PLAIN_ROUND(c, d, e, f, g, h, a, b, WORD((t) + 6) + k[(t) + 6]);    \
+    PLAIN_ROUND(b, c, d, e, f, g, h, a, WORD((t) + 7) + k[(t) + 7])
+
 void portable_compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
 {
-    uint32_t wk[ROUNDS], s[STATE_WORDS];
+    uint32_t w[BLOCK_WORDS];
     for (; count > 0; count--, blocks += BLOCK_BYTES) {
-        expand_block(blocks, wk);
-        memcpy(s, state, sizeof s);
-        for (int t = 0; t < ROUNDS; t++)
-            portable_round(s, wk[t]);
-        for (int word = 0; word < STATE_WORDS; word++)
-            state[word] += s[word];
+        uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+        uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+        const uint32_t *k = sha256_k;
+#define FROM_BLOCK(t) (w[t] = read_word(blocks + 4 * (t)))
+        EIGHT_PLAIN_ROUNDS(0, FROM_BLOCK);
+        EIGHT_PLAIN_ROUNDS(8, FROM_BLOCK);
+#undef FROM_BLOCK
+        /* Each word of the schedule takes the place of the one sixteen words before. */
+#define NEXT_WORD(t) \
+    (w[t] += small_sigma_1(w[((t) + 14) % 16]) + w[((t) + 9) % 16] + small_sigma_0(w[((t) + 1) % 16]))
+        for (k += BLOCK_WORDS; k < sha256_k + ROUNDS; k += BLOCK_WORDS) {
+            EIGHT_PLAIN_ROUNDS(0, NEXT_WORD);
+            EIGHT_PLAIN_ROUNDS(8, NEXT_WORD);
+        }
+#undef NEXT_WORD
+        state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+        state[4] += e, state[5] += f, state[6] += g, state[7] += h;
     }
 }
 

@@ -228,6 +228,23 @@ TARGET static void stream(uint32_t (*states)[STATE_WORDS], const uint8_t *blocks
     EACH(STREAMS, unpack(states[i], s[i]))
 }
 
+TARGET static void each(uint32_t (*states)[STATE_WORDS], const uint8_t *const *blocks,
+                        size_t count)
+{
+    halves s[STREAMS];
+    __m128i w[STREAMS][4];
+    EACH(STREAMS, s[i] = pack(states[i]))
+    for (size_t at = 0; at < count * BLOCK_BYTES; at += BLOCK_BYTES) {
+        EACH(STREAMS, const uint8_t *block = blocks[i] + at;
+                      w[i][0] = load_words(block);
+                      w[i][1] = load_words(block + 16);
+                      w[i][2] = load_words(block + 32);
+                      w[i][3] = load_words(block + 48))
+        own_blocks(s, w, STREAMS);
+    }
+    EACH(STREAMS, unpack(states[i], s[i]))
+}
+
 TARGET void shani_compress(uint32_t state[STATE_WORDS], const uint8_t *blocks, size_t count)
 {
     halves s[1] = {pack(state)};
@@ -259,6 +276,7 @@ const struct kernel shani_kernel = {
     .walk = walk,
     .count = count,
     .stream = stream,
+    .each = each,
 };
 
 #endif

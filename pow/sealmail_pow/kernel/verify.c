@@ -8,7 +8,7 @@
  * are an announcement of some lines. */
 enum { JOINED_BLOCKS = 8, LONGEST_PADDING = 9 };
 
-static size_t blocks_of(size_t length)
+size_t blocks_of(size_t length)
 {
     return (length + LONGEST_PADDING + BLOCK_BYTES - 1) / BLOCK_BYTES;
 }
@@ -23,8 +23,7 @@ size_t end_message(uint8_t *to, size_t used, uint64_t length)
     return blocks;
 }
 
-/* Write a short message as SHA-256 takes it. */
-static void join(uint8_t *to, struct text nonce, struct text data)
+void join(uint8_t *to, struct text nonce, struct text data)
 {
     size_t length = nonce.length + data.length;
     memcpy(to, nonce.bytes, nonce.length);
@@ -40,14 +39,14 @@ static void hash_in_place(uint32_t state[STATE_WORDS], struct text nonce, struct
     size_t length = nonce.length + data.length;
     memcpy(block, nonce.bytes, nonce.length);
     memcpy(block + nonce.length, data.bytes, BLOCK_BYTES - nonce.length);
-    compress(state, block, 1);
+    hash_blocks(state, block, 1);
     data.bytes += BLOCK_BYTES - nonce.length;
     data.length -= BLOCK_BYTES - nonce.length;
 
     size_t whole = data.length / BLOCK_BYTES, left = data.length % BLOCK_BYTES;
-    compress(state, data.bytes, whole);
+    hash_blocks(state, data.bytes, whole);
     memcpy(block, data.bytes + whole * BLOCK_BYTES, left);
-    compress(state, block, end_message(block, left, length));
+    hash_blocks(state, block, end_message(block, left, length));
 }
 
 static void hash_pair(uint32_t states[2][STATE_WORDS], const struct text nonces[2],
@@ -65,12 +64,12 @@ static void hash_pair(uint32_t states[2][STATE_WORDS], const struct text nonces[
             join(messages[which], nonces[which], data);
     }
     if (blocks[0] == blocks[1] && blocks[0] <= JOINED_BLOCKS) {
-        compress_pair(states, messages[0], messages[1], blocks[0]);
+        hash_block_pairs(states, messages[0], messages[1], blocks[0]);
         return;
     }
     for (int which = 0; which < 2; which++)
         if (blocks[which] <= JOINED_BLOCKS)
-            compress(states[which], messages[which], blocks[which]);
+            hash_blocks(states[which], messages[which], blocks[which]);
 }
 
 static unsigned leading_zeros(uint32_t word)

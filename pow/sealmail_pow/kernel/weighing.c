@@ -15,7 +15,7 @@ static struct text take_begun(struct weighing *w, size_t which, struct text data
     memcpy(w->begun[which] + w->used[which], data.bytes, taken);
     w->used[which] += taken;
     if (w->used[which] == BLOCK_BYTES) {
-        compress(w->states[which], w->begun[which], 1);
+        hash_blocks(w->states[which], w->begun[which], 1);
         w->used[which] = 0;
     }
     return (struct text){data.bytes + taken, data.length - taken};
@@ -24,7 +24,7 @@ static struct text take_begun(struct weighing *w, size_t which, struct text data
 static void take_rest(struct weighing *w, size_t which, struct text data)
 {
     size_t whole = data.length / BLOCK_BYTES, left = data.length % BLOCK_BYTES;
-    compress(w->states[which], data.bytes, whole);
+    hash_blocks(w->states[which], data.bytes, whole);
     if (left > 0) {
         memcpy(w->begun[which], data.bytes + whole * BLOCK_BYTES, left);
         w->used[which] = left;
@@ -36,7 +36,7 @@ static void weigh_pair(struct weighing *w, size_t first, struct text data)
     struct text one = take_begun(w, first, data), other = take_begun(w, first + 1, data);
     size_t shorter = one.length < other.length ? one.length : other.length;
     size_t taken = shorter / BLOCK_BYTES * BLOCK_BYTES;
-    compress_pair(w->states + first, one.bytes, other.bytes, taken / BLOCK_BYTES);
+    hash_block_pairs(w->states + first, one.bytes, other.bytes, taken / BLOCK_BYTES);
     take_rest(w, first, (struct text){one.bytes + taken, one.length - taken});
     take_rest(w, first + 1, (struct text){other.bytes + taken, other.length - taken});
 }
@@ -67,7 +67,7 @@ static void digest(const struct weighing *weighing, size_t which, uint32_t state
     uint8_t last[2 * BLOCK_BYTES];
     memcpy(last, weighing->begun[which], BLOCK_BYTES);
     memcpy(state, weighing->states[which], sizeof weighing->states[which]);
-    compress(state, last, end_message(last, weighing->used[which], weighing->lengths[which]));
+    hash_blocks(state, last, end_message(last, weighing->used[which], weighing->lengths[which]));
 }
 
 unsigned weighed_bits(const struct weighing *weighing)

@@ -24,7 +24,8 @@ from sealmail_server.data_intake import DataIntake
 from sealmail_server.intake import Intake
 from sealmail_server.limits import Limits, QueueLimits
 from sealmail_server.outgoing.postman import Postman
-from sealmail_server.outgoing.rows import new_row
+from sealmail_server.outgoing.rows import new_row, new_ticket
+from sealmail_server.outgoing.strangers import Strangers
 from sealmail_server.outgoing.targets import Doubt, Never, TargetRules
 from sealmail_server.outgoing.telling import Teller
 from sealmail_server.sources import Allowance, Rate
@@ -47,9 +48,6 @@ _Lines = tuple[bytes, ...]
 _FEW_LINES = 500
 # AFTER may not be further ahead.
 MAX_AFTER = timedelta(days=3)
-# Servers new to us that one user may have us dial: a mail to some hundred strangers at once, and
-# as many an hour. More would make us a scanner of other people's hosts.
-_NEW_SERVERS = Rate(per_second=512 / 3600, burst=512)
 # Dead letters that one user may make of blocks that no server takes: they cost him nothing, and
 # each is kept for two weeks.
 _MALFORMED = Rate(per_second=1 / 10, burst=2000)
@@ -84,6 +82,7 @@ class Acceptance:
         postman: Postman,
         teller: Teller,
         rules: TargetRules,
+        strangers: Strangers,
         limits: QueueLimits,
         clock: Callable[[], datetime],
         steady_clock: Callable[[], float],
@@ -96,7 +95,7 @@ class Acceptance:
         self._limits = limits
         self._clock = clock
         self._steady_clock = steady_clock
-        self._new_servers = Allowance(_NEW_SERVERS)
+        self._strangers = strangers
         self._malformed = Allowance(_MALFORMED)
 
     async def take_text(self, command: StoreProxy, lines: _Lines, owner: str) -> Verdict:
@@ -139,6 +138,7 @@ class Acceptance:
             waiting.add(str(target))
             number = number or view.hold(entry)
             row = new_row(
+                ticket=new_ticket(),
                 digest=entry.digest,
                 key=order.key,
                 type=kind,
@@ -180,6 +180,7 @@ class Acceptance:
                     state=QueueState.REFUSED,
                     code=str(error.code),
                     last=order.queued,
+                    ticket=new_ticket(),
                 )
                 for line in range(1, len(order.targets) + 1)
             ]
@@ -219,16 +220,11 @@ class Acceptance:
 
     def _charge_new_servers(self, owner: str, targets: Sequence[Transport]) -> None:
         """Let nobody have us dial one unknown server after the other without end."""
-        routes, own, moment = self._postman.routes, self._rules.own(), self._steady_clock()
         # What he has waiting for a target already was charged for.
         bags = self._postman.board.bags
         added = [target for target in targets if (owner, target) not in bags]
-        named = {server for target in added for server in target.servers}
-        new = [each for each in named if not routes.is_known(each) and each not in own]
-        if new and self._new_servers.wait(owner, moment) > 0:
+        if not self._strangers.may_dial(owner, {each for one in added for each in one.servers}):
             raise NotServed(f"{owner} names too many servers that we do not know")
-        for _ in new:
-            self._new_servers.charge(owner, moment)
 
     def _charge_malformed(self, order: Order) -> None:
         moment = self._steady_clock()

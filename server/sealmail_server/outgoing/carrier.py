@@ -19,6 +19,7 @@ from sealmail_server.outgoing.courier import (
     INTERNAL,
     PENDING,
     PRICE,
+    SLOW,
     GivenUp,
     Parcel,
     TryLater,
@@ -26,6 +27,7 @@ from sealmail_server.outgoing.courier import (
     hand_over,
     outcome_of,
 )
+from sealmail_server.outgoing.roster import OpenLines
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.row_book import RowBook, names_of
 from sealmail_server.outgoing.targets import Doubt, Entangled, Local, Never, Remote, TargetRules
@@ -37,8 +39,9 @@ _log = logging.getLogger(__name__)
 _LINGER_SECONDS = 2.0
 # When to look again at a block that another worker is just sending to the same server.
 _SOON = timedelta(seconds=1)
-# So many blocks in a row at which connections broke off are no matter of the blocks.
-_BREAKS = 3
+# A worker goes on to the next bag after so many rows, or seconds, if another user waits for one.
+_ROWS = 50
+_SECONDS = 20.0
 
 
 class Dialer(Protocol):
@@ -74,7 +77,12 @@ class Carrier:
         clock: Callable[[], datetime],
         may_deliver: Callable[[], bool],
         note: Callable[[Bag], None],
+        lines: OpenLines,
+        others_wait: Callable[[Bag], bool],
     ) -> None:
+        """``others_wait`` tells whether another user's bag waits for a worker."""
+        self._lines = lines
+        self._others_wait = others_wait
         self._book = book
         self._routes = routes
         self._rules = rules
@@ -93,11 +101,16 @@ class Carrier:
         return tuple(each for each in servers if each not in bag.forbidden)
 
     async def work(self, bag: Bag) -> None:
-        """Deliver rows of a bag until none is due, or nobody can be reached."""
-        hand = _Connection()
+        """Deliver rows of a bag until none is due or can go, or others have waited long enough."""
+        hand = _Connection(self._lines)
         row: Waiting | None = None
+        clock = asyncio.get_running_loop().time
+        served, until = 0, clock() + _SECONDS
         try:
             while self._may_deliver() and not (bag.stalled or hand.unwanted):
+                if (served >= _ROWS or clock() >= until) and self._is_waited_for(bag, hand):
+                    break
+                served += 1
                 row = await self._next(bag, hand)
                 if row is None:
                     break
@@ -109,11 +122,17 @@ class Carrier:
             raise
         await hand.close()
 
+    def _is_waited_for(self, bag: Bag, hand: "_Connection") -> bool:
+        server = hand.server
+        return self._others_wait(bag) or (server is not None and self._lines.waited_for(server))
+
     async def _next(self, bag: Bag, hand: "_Connection") -> Waiting | None:
-        """Return the next row; an open connection waits a little for one."""
+        """Return the next row; an open connection waits a little for one, unless others do."""
         row = bag.take(self._clock())
         if row is not None or hand.remote is None or bag.workers > 1:
             return row
+        if self._is_waited_for(bag, hand):
+            return None
         bag.news.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_SECONDS):
@@ -150,7 +169,7 @@ class Carrier:
         if bag.put_behind(row, names_of(row, entry)):
             return
         if not await self._connect(bag, hand):
-            if bag.workers > 1:
+            if bag.workers > 1 or self.is_crowded(bag):
                 # The target takes no further connection, and the others go on.
                 hand.unwanted = True
                 bag.put_back(row)
@@ -183,7 +202,7 @@ class Carrier:
         except NetworkError as error:
             await self._broken_off(bag, row, hand, remote.address, error)
             return
-        hand.broken.clear()
+        self._routes.answered(remote.address)
         if isinstance(outcome, TryLater) and outcome.code == FAILED:
             # An original does so with what it dislikes: that block is set aside, never the bag.
             await hand.drop()
@@ -194,7 +213,8 @@ class Carrier:
 
     async def _try_another(self, bag: Bag, row: Waiting, server: ServerAddress, code: str) -> None:
         """Set a row aside, but once try another server of its target first."""
-        first = row.attempts == 0
+        # Who kept us waiting would do so again: only another server is worth trying at once.
+        first = row.attempts == 0 and (code != SLOW or len(self.servers(bag)) > 1)
         bag.last_choice = server
         later = self._book.later(row, code)
         await self._book.put_off(bag, replace(later, due=self._clock()) if first else later)
@@ -204,8 +224,10 @@ class Carrier:
         if hand.remote is not None:
             return True
         for server in self._order(bag):
+            if self._lines.room(server) <= 0:
+                continue
             try:
-                hand.remote = await self._dialer.connect(server)
+                await hand.open(server, self._dialer)
             except (ForbiddenTarget, NoWay) as error:
                 _log.warning("%s", error)
                 bag.forbidden.add(server)
@@ -220,6 +242,11 @@ class Carrier:
                 self._note(bag)
                 return True
         return False
+
+    def is_crowded(self, bag: Bag) -> bool:
+        """Tell whether all servers of a bag that are up have as many connections as they may."""
+        up = self._routes.order(self.servers(bag))
+        return bool(up) and all(self._lines.room(server) <= 0 for server in up)
 
     def _order(self, bag: Bag) -> list[ServerAddress]:
         """Return whom to try, and last who has just failed this bag."""
@@ -247,9 +274,7 @@ class Carrier:
         """Put off the block at which a connection broke; the server may be well."""
         _log.info("%s", error)
         await hand.drop()
-        hand.broken.add(row.number)
-        if len(hand.broken) >= _BREAKS:
-            self._routes.failed(server, code_of(error), self._clock())
+        self._routes.broke_off(server, row.number, code_of(error), self._clock())
         await self._try_another(bag, row, server, code_of(error))
 
     async def _deliver_here(self, bag: Bag, row: Waiting, here: Local | Entangled) -> None:
@@ -263,27 +288,45 @@ class Carrier:
 
 
 class _Connection:
-    """What one worker holds open; ``broken`` are the rows in a row that lost a connection.
+    """What one worker holds open, counted among the lines to its server.
 
     ``unwanted`` if the target takes no connection beside those of other workers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lines: OpenLines) -> None:
+        self._lines = lines
         self.remote: RemoteServer | None = None
-        self.broken: set[int] = set()
+        self.server: ServerAddress | None = None
         self.unwanted = False
+
+    async def open(self, server: ServerAddress, dialer: Dialer) -> None:
+        """Connect to a server; its line is taken while it is dialled."""
+        self.server = server
+        self._lines.open(server)
+        try:
+            self.remote = await dialer.connect(server)
+        except BaseException:
+            self._let_go()
+            raise
 
     async def drop(self) -> None:
         """Let go of a connection that is of no more use."""
-        remote, self.remote = self.remote, None
+        remote = self._let_go()
         if remote is not None:
             await remote.hang_up()
 
     async def close(self) -> None:
         """End in good order."""
-        remote, self.remote = self.remote, None
+        remote = self._let_go()
         if remote is not None:
             await remote.quit()
+
+    def _let_go(self) -> RemoteServer | None:
+        server, self.server = self.server, None
+        remote, self.remote = self.remote, None
+        if server is not None:
+            self._lines.close(server)
+        return remote
 
 
 def _parcel(row: Waiting, entry: StoredEntry) -> Parcel:

@@ -43,6 +43,7 @@ _PIECE = 256 * 1024
 # Codes of QUEUE that are no refusals: what kept a block from being delivered.
 FAILED = "failed"
 UNSURE = "unsure"
+SLOW = "slow"
 PENDING = "pending"
 PRICE = str(Refusal.PRICE)
 EXPIRED = "expired"
@@ -55,7 +56,7 @@ _CODES: dict[type[NetworkError], str] = {
     Unavailable: "busy",
     NoTls: "tls",
     TlsFailed: "tls",
-    Timeout: "slow",
+    Timeout: SLOW,
     ConnectionLost: "lost",
     BadAnswer: "protocol",
 }

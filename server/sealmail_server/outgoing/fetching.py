@@ -19,6 +19,7 @@ from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_server.outgoing.carrier import Dialer
 from sealmail_server.outgoing.courier import code_of
 from sealmail_server.outgoing.routes import Routes
+from sealmail_server.outgoing.strangers import Strangers
 from sealmail_server.outgoing.targets import Entangled, Local, Never, Remote, TargetRules
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Fetcher:
         rules: TargetRules,
         dialer: Dialer,
         routes: Routes,
+        strangers: Strangers,
         clock: Callable[[], datetime],
         *,
         deadline: float = _DEADLINE_SECONDS,
@@ -70,6 +72,7 @@ class Fetcher:
         self._rules = rules
         self._dialer = dialer
         self._routes = routes
+        self._strangers = strangers
         self._clock = clock
         self._deadline = deadline
         self._busy: Counter[str] = Counter()
@@ -92,6 +95,8 @@ class Fetcher:
             return known.lines
         if self._busy[owner] >= _OF_ONE_USER or self._busy.total() >= _AT_ONCE:
             raise TooMany("too many fetches at once")
+        if not self._strangers.may_dial(owner, meaning.servers):
+            raise TooMany(f"{owner} names too many servers that we do not know")
         self._busy[owner] += 1
         try:
             async with asyncio.timeout(self._deadline):

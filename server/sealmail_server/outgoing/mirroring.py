@@ -122,13 +122,17 @@ class Mirror:
         return held_text(order, arrival, self._intake.limits)[1]
 
     def _put(self, view: WriteView, row: QueueRow, entry: StoredEntry | None) -> list[QueueRow]:
-        """Keep a row that is not known here; return it if it is this server's to deliver."""
+        """Keep a row that is not known here; return it if it is this server's to deliver.
+
+        Raises ``NotServed`` for one that waits for a block which neither came nor is here: the
+        partner tells it again, with the block.
+        """
         if not waits(row):
             view.queue.put(row)
             return []
         number = _held(view, row, entry)
         if number is None:
-            return []
+            raise NotServed("the partner mirrors a row that waits without its block")
         row = replace(row, entry=number)
         row = replace(row, number=view.queue.put(row))
         return [row] if row.kind == QueueKind.PROXY else []
@@ -185,8 +189,7 @@ def _alike(view: WriteView, row: QueueRow) -> list[QueueRow]:
     return [
         each
         for each in view.queue.about(row.digest)
-        if each.kind in ROW_KINDS
-        and (each.owner, each.line, each.queued) == (row.owner, row.line, row.queued)
+        if each.kind in ROW_KINDS and (each.owner, each.ticket) == (row.owner, row.ticket)
     ]
 
 

@@ -21,6 +21,7 @@ from sealmail_server.outgoing.desk import QueueDesk
 from sealmail_server.outgoing.fetching import Fetcher
 from sealmail_server.outgoing.mirroring import Mirror
 from sealmail_server.outgoing.postman import Postman
+from sealmail_server.outgoing.strangers import Strangers
 from sealmail_server.outgoing.targets import Entangled, Local, OwnServers, TargetRules
 from sealmail_server.outgoing.telling import Teller
 from sealmail_server.partnership import Partnership
@@ -82,11 +83,12 @@ class SortingOffice:
             self._stands_in,
         )
         self.mirror = Mirror(store, intake, clock, self.postman.book.forget, self.postman.add)
+        strangers = Strangers(self.postman.routes, own_servers, steady_clock)
         self.acceptance = Acceptance(
-            store, intake, self.postman, teller, rules, limits, clock, steady_clock
+            store, intake, self.postman, teller, rules, strangers, limits, clock, steady_clock
         )
         self.desk = QueueDesk(store, teller, self.postman)
-        self.fetcher = Fetcher(rules, dialer, self.postman.routes, clock)
+        self.fetcher = Fetcher(rules, dialer, self.postman.routes, strangers, clock)
 
     async def run(self) -> None:
         """Deliver until cancelled."""

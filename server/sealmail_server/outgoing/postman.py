@@ -1,7 +1,7 @@
 """Sends workers out with what waits: who goes next, how many at a time, and who is looked at.
 
-No host and no user can hold up the others: each bag has few workers, each user has a part of
-them, and a server that is down is looked at apart until it answers again.
+No host and no user can hold up the others: each bag and each server has few workers, each user
+a part of them, and a server that is down is looked at apart until it answers again.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from sealmail_server.clock_guard import Watch
 from sealmail_server.outgoing.bags import Bag, Board
 from sealmail_server.outgoing.carrier import Admit, Carrier, Dialer
 from sealmail_server.outgoing.courier import EXPIRED, INTERNAL, GivenUp, code_of
+from sealmail_server.outgoing.roster import OpenLines, Roster
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.row_book import RowBook
 from sealmail_server.outgoing.rows import GIVEN_UP_AFTER, waiting_of
@@ -32,10 +33,10 @@ from sealmail_store import QueueState as StoredState
 
 _log = logging.getLogger(__name__)
 
-# Connections under way in all, of one user, and for one target of his.
-MAX_WORKERS = 64
-_OF_ONE_USER = 16
+# Connections under way of one user for one target of his.
 _OF_ONE_BAG = 4
+# Bags of one user that are looked at in one turn though none may have a worker now.
+_LOOKED_AT = 64
 _TICK = timedelta(seconds=1)
 _SWEEP_EVERY = timedelta(minutes=1)
 _PROBES_AT_ONCE = 32
@@ -78,14 +79,23 @@ class Postman:
         self._stands_in = stands_in
         self._standing_in = False
         self.book = RowBook(store, teller, self.board, clock, watch, pauses, self._note)
+        self._lines = OpenLines()
         self._carrier = Carrier(
-            self.book, self.routes, rules, dialer, admit, clock, watch.is_right, self._note
+            self.book,
+            self.routes,
+            rules,
+            dialer,
+            admit,
+            clock,
+            watch.is_right,
+            self._note,
+            self._lines,
+            self._others_wait,
         )
         self._wake = asyncio.Event()
         # Bags that may have something to do, by user, so that each user has his turn.
         self._eager: OrderedDict[str, OrderedDict[Bag, None]] = OrderedDict()
-        self._workers = 0
-        self._workers_of: dict[str, int] = {}
+        self._roster = Roster()
         self._probing: set[ServerAddress] = set()
         self._ticked: datetime | None = None
         self._swept: datetime | None = None
@@ -198,47 +208,67 @@ class Postman:
 
     def _start_workers(self, group: asyncio.TaskGroup) -> None:
         """Give every user in turn a worker, as long as there are any."""
+        for bag in self._lines.next_bags():
+            self._note(bag)
         for owner in tuple(self._eager):
             bags = self._eager[owner]
-            while bags and self._workers < MAX_WORKERS and self._may_hire(owner):
-                bag, _ = bags.popitem(last=False)
-                if self._wants_worker(bag):
-                    self._hire(group, bag)
-                    bags[bag] = None
-            if bags and self._workers < MAX_WORKERS:
-                self._eager.move_to_end(owner)
-            elif not bags:
+            self._start_workers_of(group, owner, bags)
+            if not bags:
                 del self._eager[owner]
+            elif not self._roster.all_out:
+                self._eager.move_to_end(owner)
 
-    def _may_hire(self, owner: str) -> bool:
-        return self._workers_of.get(owner, 0) < _OF_ONE_USER
+    def _start_workers_of(
+        self, group: asyncio.TaskGroup, owner: str, bags: OrderedDict[Bag, None]
+    ) -> None:
+        left = 0
+        while left < min(len(bags), _LOOKED_AT) and self._roster.may_hire(owner, known=True):
+            bag, _ = bags.popitem(last=False)
+            if not self._wants_worker(bag):
+                continue
+            if self._carrier.is_crowded(bag):
+                # It is looked at again when one of these servers has room.
+                for server in self._carrier.servers(bag):
+                    self._lines.wait(bag, server)
+                continue
+            known = self._is_known(bag)
+            if self._roster.may_hire(owner, known=known):
+                self._hire(group, bag, known=known)
+            else:
+                left += 1
+            bags[bag] = None
+
+    def _is_known(self, bag: Bag) -> bool:
+        """Tell whether a server of a bag is known to work; what stays here needs none."""
+        servers = self._carrier.servers(bag)
+        return not servers or any(map(self.routes.is_proven, servers))
+
+    def _others_wait(self, bag: Bag) -> bool:
+        """Tell whether another user waits for a worker."""
+        return any(owner != bag.owner for owner in self._eager)
 
     def _wants_worker(self, bag: Bag) -> bool:
         if bag.stalled or bag.workers >= (_OF_ONE_BAG if bag.proven else 1):
             return False
         return bag.ready(self._clock()) > 0
 
-    def _hire(self, group: asyncio.TaskGroup, bag: Bag) -> None:
+    def _hire(self, group: asyncio.TaskGroup, bag: Bag, *, known: bool) -> None:
         bag.workers += 1
-        self._workers += 1
-        self._workers_of[bag.owner] = self._workers_of.get(bag.owner, 0) + 1
-        group.create_task(self._work(bag))
+        self._roster.hire(bag.owner, known=known)
+        group.create_task(self._work(bag, known=known))
 
-    async def _work(self, bag: Bag) -> None:
+    async def _work(self, bag: Bag, *, known: bool) -> None:
         try:
             await self._carrier.work(bag)
         except Exception:  # the others are served, whatever a stranger's server sets off
             _log.exception("a worker for other servers broke")
             bag.stalled = True
         finally:
-            self._dismiss(bag)
+            self._dismiss(bag, known=known)
 
-    def _dismiss(self, bag: Bag) -> None:
+    def _dismiss(self, bag: Bag, *, known: bool) -> None:
         bag.workers -= 1
-        self._workers -= 1
-        self._workers_of[bag.owner] -= 1
-        if not self._workers_of[bag.owner]:
-            del self._workers_of[bag.owner]
+        self._roster.dismiss(bag.owner, known=known)
         self.board.tidy(bag)
         self._note(bag)
 

@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # Servers remembered at a time; who is forgotten is tried like a new one.
 MAX_SERVERS = 10_000
+# So many blocks in a row at which connections broke off are no matter of the blocks.
+_BREAKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Routes:
         self._schedule = Schedule(PROBE_PAUSES, chance)
         self._failed: OrderedDict[ServerAddress, _Down] = OrderedDict()
         self._worked: OrderedDict[ServerAddress, int] = OrderedDict()
+        # The rows in a row that lost a connection to a server, whoever was sending them.
+        self._broken: OrderedDict[ServerAddress, set[int]] = OrderedDict()
         self._deliveries = itertools.count(1)
 
     def order(self, servers: Iterable[ServerAddress]) -> tuple[ServerAddress, ...]:
@@ -57,6 +61,10 @@ class Routes:
         """Tell whether a server has taken something from us."""
         return server in self._worked
 
+    def is_proven(self, server: ServerAddress) -> bool:
+        """Tell whether a server has taken something, and nothing has gone wrong since."""
+        return server in self._worked and server not in self._broken
+
     def reason(self, servers: Iterable[ServerAddress]) -> str | None:
         """Return the code of the failure that keeps all of these servers away."""
         reasons = [self._failed[each].reason for each in servers if each in self._failed]
@@ -68,7 +76,24 @@ class Routes:
         failures = 1 if known is None else known.failures + 1
         self._failed[server] = _Down(failures, now + self._schedule.pause(failures), reason)
         self._worked.pop(server, None)
+        self._broken.pop(server, None)
         _bound(self._failed)
+
+    def broke_off(self, server: ServerAddress, row: int, reason: str, now: datetime) -> None:
+        """Note that a connection broke off at a row: the server may be well, if it is one row.
+
+        One that was down before and has taken nothing since is not given the benefit of doubt.
+        """
+        rows = self._broken.setdefault(server, set())
+        rows.add(row)
+        _bound(self._broken)
+        known = self._failed.get(server)
+        if (known is None and len(rows) >= _BREAKS) or (known is not None and known.alive):
+            self.failed(server, reason, now)
+
+    def answered(self, server: ServerAddress) -> None:
+        """Note that a server answered for a block, whatever it said."""
+        self._broken.pop(server, None)
 
     def alive(self, server: ServerAddress) -> None:
         """Note that a server that was down answers again: it may be tried, but not yet trusted."""

@@ -1,5 +1,7 @@
 """Between the store's queue and what waits in memory: how a proxied block stands in a row."""
 
+import re
+import secrets
 from datetime import datetime, timedelta
 
 from sealmail_pow import Difficulty
@@ -15,10 +17,19 @@ from sealmail_store import QueueKind, QueueRow
 
 # AFTER may be three days ahead, and a week of trying comes on top.
 GIVEN_UP_AFTER = timedelta(days=10)
+# What a ticket is: enough that no two rows of one block have the same.
+_TICKET_BYTES = 8
+TICKET = re.compile(r"[0-9a-f]{16}")
+
+
+def new_ticket() -> str:
+    """Return what tells a row from the others of its block, here and at the partner."""
+    return secrets.token_hex(_TICKET_BYTES)
 
 
 def new_row(
     *,
+    ticket: str,
     digest: bytes,
     key: BlockKey,
     type: BlockType,
@@ -43,6 +54,7 @@ def new_row(
         owner=owner,
         line=line,
         content=content_of(date, start),
+        ticket=ticket,
     )
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sealmail_server.outgoing.told import ROW_KINDS, waits
 from sealmail_server.partnership import IS_ORIGINAL, Partnership
-from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, WriteView
+from sealmail_store import BlockStore, QueueKind, QueueRow, QueueState, ReadView, WriteView
 
 
 def tell_again(view: WriteView, row: QueueRow, now: datetime) -> None:
@@ -18,6 +18,17 @@ def tell_again(view: WriteView, row: QueueRow, now: datetime) -> None:
     waiting = [each for each in about if each.kind in ROW_KINDS and waits(each)]
     entry = waiting[0].entry if waiting else None
     view.queue.replace(QueueRow(QueueKind.MIRROR, row.digest, now, row.type, row.key, entry))
+
+
+def lacks_its_block(view: ReadView, row: QueueRow) -> bool:
+    """Tell whether a row tells the partner of a delivery that waits, and not the block for it.
+
+    A partner that has not, or no more, what the others of the block left there cannot take it.
+    """
+    if row.kind != QueueKind.MIRROR or row.entry is not None:
+        return False
+    about = view.queue.about(row.digest)
+    return any(each.kind in ROW_KINDS and waits(each) and each.entry for each in about)
 
 
 class Teller:
@@ -33,7 +44,8 @@ class Teller:
     def tell(self, view: WriteView, row: QueueRow, now: datetime) -> None:
         """Queue what is known of a block for the partner, in the place of what was to be told.
 
-        The block itself goes along as long as it has not gone and somebody still waits for it.
+        The block itself goes along as long as it has not gone and somebody still waits for it,
+        and with every new row: the partner keeps a block only while a row of its own waits for it.
         """
         if not self._partnership.paired or view.setting(IS_ORIGINAL) == "yes" or row.key is None:
             return
@@ -41,8 +53,7 @@ class Teller:
         untold = any(each.kind == QueueKind.MIRROR and each.entry for each in about)
         waiting = [each for each in about if each.kind == QueueKind.PROXY and waits(each)]
         # By number: a row that was just queued has its moments more exactly than the store.
-        queued = any(each.number == row.number for each in waiting)
-        new = queued and not any(each.kind == QueueKind.MIRROR for each in about)
+        new = any(each.number == row.number for each in waiting)
         entry = waiting[0].entry if waiting and (untold or new) else None
         view.queue.replace(QueueRow(QueueKind.MIRROR, row.digest, now, row.type, row.key, entry))
 

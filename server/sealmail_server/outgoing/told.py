@@ -8,7 +8,7 @@ from sealmail_protocol.addresses import Transport
 from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.dates import format_date, parse_date
 from sealmail_protocol.keys import BlockKey
-from sealmail_server.outgoing.rows import content_of, dates_of
+from sealmail_server.outgoing.rows import TICKET, content_of, dates_of
 from sealmail_store import QueueKind, QueueRow, QueueState
 
 _BLOCK = b"Queued-Block: "
@@ -80,6 +80,7 @@ def _row_line(row: QueueRow) -> bytes:
     date, start = dates_of(row)
     code, _, demand = row.code.partition(" ")
     words = (
+        row.ticket,
         row.owner or "",
         str(row.line),
         row.state,
@@ -98,7 +99,9 @@ def _row_line(row: QueueRow) -> bytes:
 def _parse_row(line: bytes, digest: bytes, key: BlockKey, type: BlockType) -> QueueRow:
     name = next(each for each in _KINDS if line.startswith(each))
     words = line[len(name) :].decode().split(" ")
-    owner, number, state, code, demand, queued, last, date, start, target = words
+    ticket, owner, number, state, code, demand, queued, last, date, start, target = words
+    if not TICKET.fullmatch(ticket):
+        raise ValueError("a row without a ticket")
     waiting = QueueState(state) is QueueState.WAITING
     if waiting and (target == _NONE or _NONE in (date, start)):
         raise ValueError("a row that waits for nobody")
@@ -120,4 +123,5 @@ def _parse_row(line: bytes, digest: bytes, key: BlockKey, type: BlockType) -> Qu
         state=QueueState(state),
         code=code if demand == _NONE else f"{code} {Difficulty.parse(demand)}",
         last=None if last == _NONE else parse_date(last),
+        ticket=ticket,
     )

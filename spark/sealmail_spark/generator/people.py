@@ -80,10 +80,13 @@ def _pair(secret: Any, certificate: Any) -> KeyPair:
     return KeyPair(KeyId.from_hex(certificate.fingerprint), str(certificate), sign)
 
 
-def gpg_key(user_id: str, kind: str, digest: str, sealing: str | None = None) -> KeyPair:
+def gpg_key(
+    user_id: str, kind: str, digest: str, sealing: str | None = None, life: str = "never"
+) -> KeyPair:
     """Make a key that vouches for itself by a digest; GnuPG makes weak ones when asked to.
 
-    ``kind`` is such as ``rsa1024``, and so is ``sealing``, a subkey that mail is sealed to.
+    ``kind`` is such as ``rsa1024``, and so is ``sealing``, a subkey that mail is sealed to for a
+    ``life`` such as ``2d``.
     """
     bare = ("--cert-digest-algo", digest, "--passphrase", "")
     with _gpg_home() as home:
@@ -91,7 +94,7 @@ def gpg_key(user_id: str, kind: str, digest: str, sealing: str | None = None) ->
         listed = _gpg(home, "--with-colons", "--list-keys").decode().splitlines()
         fingerprint = next(line for line in listed if line.startswith("fpr:")).split(":")[9]
         if sealing is not None:
-            _gpg(home, *bare, "--quick-add-key", fingerprint, sealing, "encr", "never")
+            _gpg(home, *bare, "--quick-add-key", fingerprint, sealing, "encr", life)
         armored = _gpg(home, "--armor", "--export", fingerprint).decode()
         secret = _gpg(home, "--export-secret-keys", fingerprint)
 
