@@ -152,6 +152,9 @@ $(STAMPS)/run: requirements/run.txt pyproject.toml hatch_build.py $(KERNEL) $(ST
 	@echo "installing what running needs"
 	@$(INSTALL) --require-hashes -r $<
 	@$(INSTALL) --offline --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -c 'import sys, sealmail_pow as pow; pow.IMPLEMENTATION == "native" or sys.exit(print("sealmail: \
+	the proof of work was not compiled, so stamps take some fifty times as long; for the fast one: \
+	apt-get install gcc libc6-dev python3-dev, then make clean and set up again"))'
 	@touch $@
 
 $(STAMPS)/test: requirements/test.txt $(STAMPS)/run

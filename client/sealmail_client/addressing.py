@@ -25,6 +25,7 @@ from sealmail_protocol.addresses import ServerAddress, Transport, normal_address
 from sealmail_protocol.blocks import KeyAnnouncement
 from sealmail_protocol.dates import format_date
 from sealmail_protocol.keys import KeyId
+from sealmail_verify import Undecided
 
 # Older announcements may hide a new price, other servers or a revocation, whatever they promise.
 RENEW_AFTER = timedelta(days=7)
@@ -69,10 +70,9 @@ class Addressing:
         address = normal_address(address)
         book = self._desk.correspondents
         if book.trusted_key(address) is None:
-            sources = self._named(servers)
-            if not sources:
-                sources = self._at_large(address)
-                sources += map(self._at, book.transports_naming(address))
+            # Never where those are at home who merely call themselves so: anybody may write to us
+            # under any name, and would choose then where we look, and what we find.
+            sources = self._named(servers) or self._at_large(address)
             await self._sought(address, sources, at_large=not servers)
         key_id = self._chosen(address)
         held = book.announcement(key_id)
@@ -102,7 +102,7 @@ class Addressing:
         sources = [*self._sources(held, "", ()), *self._in_dht(held)]
         try:
             await self._announced(key_id, KeySearch(sources), renew=True)
-        except NetworkError as error:
+        except (NetworkError, Undecided) as error:
             self.doubts.append(str(error))
 
     # Keys that are known.
@@ -148,7 +148,17 @@ class Addressing:
             book.refuse_revoked(known.key_id)
         raise KeyNotFound(
             f"no key for {address} was found{self._doubtful()}: ask its owner for the server, "
-            "and name it by --server HOST:PORT"
+            f"and name it by --server HOST:PORT{self._self_styled(address)}"
+        )
+
+    def _self_styled(self, address: str) -> str:
+        """Return how to write to those who call themselves ``address``, if there are any."""
+        keys = ", ".join(map(str, self._desk.correspondents.keys_naming(address)))
+        return (
+            f"; somebody who says that he is {address} has the key {keys}: `sealmail reply` "
+            "answers his mail, and --key KEYID writes to him, whoever he is"
+            if keys
+            else ""
         )
 
     def _usable(self, key_id: KeyId) -> KeyAnnouncement:

@@ -12,7 +12,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -36,6 +36,7 @@ MAX_FILES = 1_000_000
 _NAME = re.compile(r"[^/\0\x00-\x1f]{1,255}")
 _NUMBER: Final = r"[1-9][0-9]{0,5}"
 _DATABASE = "mail.sqlite"
+_SCRATCH: Final = ".backup-"
 _TAKEN: Final = re.compile(
     rf"default|{_NUMBER}/(?:"
     r"config\.toml|auth_key(?:_old|_pub)?|revocation-certificate\.txt|revoked-key\.asc|"
@@ -79,7 +80,7 @@ def write_backup(household: Household, target: Path, now: datetime) -> BackupCon
             raise HomeUnusable(f"there is no identity in {household.path} to back up")
         for member in members:
             stack.enter_context(member.home.locked())
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sealmail-")))
+        scratch = stack.enter_context(_scratch(household))
         files = dict(_files(household, members, scratch))
         content = BackupContent(
             format_date(now),
@@ -102,6 +103,18 @@ def write_backup(household: Household, target: Path, now: datetime) -> BackupCon
         return content
 
 
+@contextmanager
+def _scratch(household: Household) -> Iterator[Path]:
+    """Make a directory for copies of databases: in the home, whose disk may be the encrypted one.
+
+    What a program that was killed left of such goes first.
+    """
+    for left in household.path.glob(f"{_SCRATCH}*"):
+        shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=household.path) as name:
+        yield Path(name)
+
+
 def restore_backup(source: Path, household: Household) -> BackupContent:
     """Bring back what ``write_backup`` wrote, into a home that is empty or not there.
 
@@ -121,6 +134,8 @@ def restore_backup(source: Path, household: Household) -> BackupContent:
         except (tarfile.TarError, EOFError, UnicodeError, OverflowError) as error:
             raise BadBackup(f"it cannot be read ({error})") from None
         _inspect(built, content, Path(name))
+        for directory in (built.path, *built.path.rglob("*/")):
+            sync_directory(directory)
         if household.path.exists():
             household.path.rmdir()
         built.path.rename(household.path)
@@ -193,6 +208,9 @@ def _unpack(archive: tarfile.TarFile, target: Path, room: int) -> BackupContent:
                 make_private(target / directory)
             with create_private(path) as file:
                 shutil.copyfileobj(source, file)
+                file.flush()
+                # The directory gets its name when all of it is on stable storage.
+                os.fsync(file.fileno())
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             raise BadBackup(f"{entry.name[:80]!r} is there twice") from None
         if path.stat().st_size != entry.size:

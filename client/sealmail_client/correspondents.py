@@ -16,7 +16,6 @@ from sealmail_client.key_changes import (
     undecided,
 )
 from sealmail_client.key_lookup import FoundKey
-from sealmail_protocol.addresses import Transport
 from sealmail_protocol.block_codec import parse_block, serialise_block
 from sealmail_protocol.blocks import KeyAnnouncement
 from sealmail_protocol.dates import format_date, parse_date
@@ -87,14 +86,15 @@ class Correspondents:
         row = self._announced(key_id)
         return None if row is None else _announcement(row["block"])
 
-    def transports_naming(self, address: str) -> list[Transport]:
-        """Return where those are at home who wrote to us under ``address``, proven or not."""
-        blocks = self._database.rows("SELECT block FROM announcement WHERE NOT revoked")
-        announced = (_announcement(row["block"]) for row in blocks)
+    def keys_naming(self, address: str) -> list[KeyId]:
+        """Return the keys whose owners call themselves ``address``, which proves nothing."""
+        rows = self._database.rows(
+            "SELECT key_id, block FROM announcement WHERE NOT revoked ORDER BY date"
+        )
         return [
-            one.transport
-            for one in announced
-            if address_in(one.user_id) == address and not one.transport.entangled
+            KeyId.from_hex(row["key_id"])
+            for row in rows
+            if address_in(_announcement(row["block"]).user_id) == address
         ]
 
     def refuse_revoked(self, key_id: KeyId) -> None:

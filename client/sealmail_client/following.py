@@ -10,6 +10,7 @@ from sealmail_client.outbox import OutgoingMessage, OutgoingRecipient, Stage
 from sealmail_client.posting import Peer
 from sealmail_client.proxied import Proxied
 from sealmail_client.proxying import Proxy
+from sealmail_client.quotes import MoreThanAgreed
 from sealmail_client.sending import Sender
 from sealmail_protocol.commands import AskQueue
 from sealmail_protocol.replies import Listing, QueueRow, QueueState
@@ -103,6 +104,13 @@ class _Followed:
                     self._give_again(way, told(cause.code), at_once=False)
                 case _:
                     self._fail(cause.code)
+        except MoreThanAgreed as error:
+            # The mailbox may ask for less again, and the user may agree to more.
+            if way.dead:
+                self._give_again(way, str(error), at_once=False)
+            else:
+                outbox, number = self._desk.outbox, self._message.number
+                outbox.record_waiting(number, self._recipient.key_id, str(error))
         except ClientError as error:
             self._fail(cause.code, str(error))
 

@@ -230,6 +230,10 @@ ALTER TABLE mail ADD COLUMN signed_at TEXT;  -- as the signature says
 UPDATE mail SET signer = sender_key WHERE signature = 'valid';
 """
 
+_PRICE_LIMITS = """
+ALTER TABLE outgoing_recipient ADD COLUMN max_price TEXT;  -- that the user agreed to pay
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
 _STEPS = (
     _FIRST_SCHEMA,
@@ -242,12 +246,31 @@ _STEPS = (
     _PROXY,
     _MARKS,
     _SIGNERS,
+    _PRICE_LIMITS,
 )
 SCHEMA_VERSION = len(_STEPS)
 
 
 class NewerDatabase(HomeUnusable):
     """The directory was last used by a newer sealmail: use that one."""
+
+
+# What a sound file may meet: a full disk, a missing permission, another program. No back-up
+# mends that.
+_OF_THE_MACHINE = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+# Extended codes have the primary one in their lowest byte.
+_PRIMARY = 0xFF
 
 
 class _Gate:
@@ -284,7 +307,11 @@ class HomeDatabase:
 
     def __init__(self, path: Path) -> None:
         self._gate = _Gate(path.with_name(f"{path.name}-gate"))
-        self._connection = sqlite3.connect(path, isolation_level=None)
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None)
+        except BaseException:
+            self._gate.close()
+            raise
         try:
             path.chmod(0o600)
             self._connection.row_factory = sqlite3.Row
@@ -293,8 +320,10 @@ class HomeDatabase:
             with self._gate:
                 self._migrate(path)
                 self._connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
             self.close()
+            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _OF_THE_MACHINE:
+                raise
             raise HomeUnusable(f"{path}: {error}; restore it from a back-up") from None
         except BaseException:
             self.close()

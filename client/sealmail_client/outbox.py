@@ -13,6 +13,7 @@ from enum import StrEnum
 from sealmail_client.drafts import Addressee, Draft
 from sealmail_client.errors import ClientError
 from sealmail_client.home_database import HomeDatabase
+from sealmail_pow import Difficulty
 from sealmail_protocol.block_codec import parse_data_header, parse_text_block
 from sealmail_protocol.blocks import BlockType, DataHeader, MessageAnnouncement
 from sealmail_protocol.dates import format_date, parse_date
@@ -104,6 +105,12 @@ class OutgoingRecipient:
     acknowledged: datetime | None
     tries: int = 0
     next_try: datetime | None = None
+    max_price: Difficulty | None = None  # that the user agreed to; rows of old have none
+
+    @property
+    def left(self) -> bool:
+        """Return whether a server has ever taken it for him, whatever became of it then."""
+        return self.server is not None
 
     def due(self, now: datetime) -> bool:
         """Return whether the time has come to send, or to try again."""
@@ -131,9 +138,9 @@ class OutgoingMessage:
         return all(recipient.stage in ENDED for recipient in self.recipients)
 
     @property
-    def withdrawn(self) -> bool:
-        """Return whether the message was cancelled before it left for anybody."""
-        return all(recipient.stage is Stage.CANCELLED for recipient in self.recipients)
+    def left(self) -> bool:
+        """Return whether it has ever left for anybody."""
+        return any(recipient.left for recipient in self.recipients)
 
     @property
     def block_keys(self) -> tuple[BlockKey, ...]:
@@ -170,16 +177,20 @@ class Outbox:
         now: datetime,
         not_before: datetime | None = None,
         after: datetime | None = None,
+        limits: Mapping[KeyId, Difficulty] | None = None,
     ) -> int:
         """Store what is to be sent, and return the number of its first copy.
 
         That one alone is filed among the sent mail, for all; all leave ``not_before`` a time, and
-        the home server is to deliver none of them before ``after``.
+        the home server is to deliver none of them before ``after``. ``limits`` are the dearest
+        stamps that the user agreed to pay.
         """
         first: int | None = None
         with self._database.unit():
             for readers in draft.copies():
-                number = self._add_copy(draft, readers, now, first, not_before, after)
+                number = self._add_copy(
+                    draft, readers, now, first, not_before, after, limits or {}
+                )
                 first = first or number
         if first is None:
             raise ValueError("a draft without recipients")
@@ -195,12 +206,18 @@ class Outbox:
         return tuple(map(self._message, self._database.rows("SELECT * FROM outgoing ORDER BY id")))
 
     def unfinished(self) -> tuple[OutgoingMessage, ...]:
-        """Return the messages for which something is left to do, oldest first."""
+        """Return the messages for which something is left to do, oldest first.
+
+        Of one that has left, that may be no more than to file it.
+        """
         marks = ", ".join("?" * len(ENDED))
         rows = self._database.rows(
-            "SELECT * FROM outgoing WHERE NOT filed"  # noqa: S608 - marks are question marks
-            " OR EXISTS (SELECT 1 FROM outgoing_recipient"
-            f" WHERE message = id AND state NOT IN ({marks})) ORDER BY id",
+            "SELECT * FROM outgoing AS copy WHERE EXISTS ("  # noqa: S608 - question marks
+            f"SELECT 1 FROM outgoing_recipient WHERE message = copy.id AND state NOT IN ({marks}))"
+            " OR EXISTS (SELECT 1 FROM outgoing_recipient WHERE message = copy.id"
+            " AND server IS NOT NULL)"
+            " AND NOT (SELECT filed FROM outgoing WHERE id = coalesce(copy.copy_of, copy.id))"
+            " ORDER BY id",
             *ENDED,
         )
         return tuple(map(self._message, rows))
@@ -344,6 +361,32 @@ class Outbox:
         """Record that a copy is among the sent mail."""
         self._database.write("UPDATE outgoing SET filed = 1 WHERE id = ?", number)
 
+    def agree(self, number: int, limit: Difficulty) -> tuple[OutgoingMessage, ...]:
+        """Record that the user pays up to ``limit`` for a mail, and return all its copies.
+
+        What was tried in vain is due at once; what is held back stays so. ``TooLate`` if nothing
+        is left to pay.
+        """
+        first = self.one(number).copy_of or number
+        unpaid = [
+            (copy.number, one)
+            for copy in self.copies(first)
+            for one in copy.at(*UNSENT, Stage.QUEUED)
+        ]
+        if not unpaid:
+            raise TooLate(f"message {number} has left or has ended: nothing is left to pay")
+        with self._database.unit():
+            for copy, recipient in unpaid:
+                self._database.write(
+                    "UPDATE outgoing_recipient SET max_price = ?,"
+                    " next_try = CASE WHEN tries > 0 THEN NULL ELSE next_try END"
+                    " WHERE message = ? AND key_id = ?",
+                    str(limit),
+                    copy,
+                    recipient.key_id.hex,
+                )
+        return self.copies(first)
+
     def cancel(self, number: int, now: datetime) -> tuple[OutgoingMessage, ...]:
         """End a mail for everybody it has not left for, and return all its copies.
 
@@ -376,6 +419,7 @@ class Outbox:
         first: int | None,
         not_before: datetime | None,
         after: datetime | None,
+        limits: Mapping[KeyId, Difficulty],
     ) -> int:
         number = self._database.write(
             "INSERT INTO outgoing (composed, draft, copy_of, filed, after) VALUES (?, ?, ?, ?, ?)",
@@ -386,14 +430,17 @@ class Outbox:
             None if after is None else format_date(after),
         )
         for addressee in readers:
+            limit = limits.get(addressee.key_id)
             self._database.write(
-                "INSERT INTO outgoing_recipient (message, key_id, address, state, next_try)"
-                " VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO outgoing_recipient"
+                " (message, key_id, address, state, next_try, max_price)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
                 number,
                 addressee.key_id.hex,
                 addressee.address,
                 Stage.COMPOSED,
                 None if not_before is None else format_date(not_before),
+                None if limit is None else str(limit),
             )
         return number
 
@@ -463,6 +510,7 @@ def _recipient(row: sqlite3.Row) -> OutgoingRecipient:
         acknowledged=_date(row["acknowledged"]),
         tries=row["tries"],
         next_try=_date(row["next_try"]),
+        max_price=None if row["max_price"] is None else Difficulty.parse(row["max_price"]),
     )
 
 

@@ -9,9 +9,13 @@ from sealmail_client.channels import channel_of
 from sealmail_client.desk import Desk
 from sealmail_client.outbox import OutgoingMessage, OutgoingRecipient
 from sealmail_pow import Difficulty
+from sealmail_pow.difficulty import DIGEST_BITS
 from sealmail_protocol.blocks import BlockType, BypassToken, KeyAnnouncement
 from sealmail_protocol.bypass import BypassSecret, bypass_token
 from sealmail_protocol.keys import KeyId
+
+# A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
+MAX_CLIMB = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,11 @@ def asked_by(announcement: KeyAnnouncement) -> Difficulty:
     """Return the owner's price, which nobody who keeps blocks lets be lower than its floor."""
     price, floor = announcement.price, _floor(announcement)
     return Difficulty(max(price.bits, floor.bits), max(price.nonces, floor.nonces))
+
+
+def climbed(price: Difficulty) -> Difficulty:
+    """Return the dearest that a mailbox with this price may ask where others fill it."""
+    return Difficulty(min(price.bits + MAX_CLIMB, DIGEST_BITS), price.nonces)
 
 
 def _floor(announcement: KeyAnnouncement) -> Difficulty:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee
 from sealmail_client.errors import ClientError
-from sealmail_client.paying import price_for
+from sealmail_client.paying import asked_by, climbed, price_for
 from sealmail_pow import Difficulty, Estimate, estimate, hash_rate
 
 
@@ -16,6 +16,16 @@ class TooDear(ClientError):
     exit_code = 7
 
 
+class MoreThanAgreed(TooDear):
+    """A mail that is written already would cost more than the user agreed to: it waits."""
+
+    def __init__(self, number: int, address: str, price: Difficulty, limit: Difficulty) -> None:
+        super().__init__(
+            f"{address} asks for a stamp of {price} now, and you agreed to {limit} at most: "
+            f"`sealmail outbox pay {number} --max-price {price}` pays it"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Quote:
     """The price of one recipient, and what it will cost on this machine."""
@@ -23,6 +33,8 @@ class Quote:
     addressee: Addressee
     price: Difficulty
     cost: Estimate
+    # What is paid at most, if the user names no limit: the mailbox may have become fuller.
+    ceiling: Difficulty
 
     def require_at_most(self, limit: Difficulty) -> None:
         """Raise ``TooDear`` if more than ``limit`` is asked."""
@@ -49,5 +61,6 @@ def quote(
             if price.nonces not in rates:
                 rates[price.nonces] = hash_rate(nonces=price.nonces) if rate is None else rate
             cost = estimate(price, hashes_per_second=rates[price.nonces])
-            found.append(Quote(addressee, price, cost))
+            # A token that is honoured no more, or not for long, costs the whole price.
+            found.append(Quote(addressee, price, cost, climbed(asked_by(announcement))))
     return tuple(found)

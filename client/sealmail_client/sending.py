@@ -21,17 +21,16 @@ from sealmail_client.errors import ClientError
 from sealmail_client.folders import Envelope, Folder, SignatureState
 from sealmail_client.headers import Place
 from sealmail_client.outbox import (
-    UNSENT,
     OutgoingBlock,
     OutgoingMessage,
     OutgoingRecipient,
     Stage,
 )
-from sealmail_client.paying import Payment, asked_by, payment_for, secrets_for
+from sealmail_client.paying import MAX_CLIMB, Payment, asked_by, payment_for, secrets_for
 from sealmail_client.posting import NotTaken, Peer
 from sealmail_client.progress import mint_watched
 from sealmail_client.proxying import NOT_SERVED, Proxy
-from sealmail_client.quotes import TooDear
+from sealmail_client.quotes import MoreThanAgreed, TooDear
 from sealmail_client.retrying import next_try
 from sealmail_client.settings import Delivery
 from sealmail_client.weighing import channel_of_copy, require_copy_fits, require_size
@@ -43,8 +42,6 @@ from sealmail_protocol.blocks import BlockType, KeyAnnouncement, MessageAnnounce
 from sealmail_protocol.compose import make_announcement
 from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 
-# A mailbox that fills asks for up to eight bits more, bulk for a few; beyond that it is greed.
-MAX_CLIMB = 12
 # Some hours of a compiled minter; a price above it is a wish to hear from nobody.
 MAX_HASHES = 2.0**36
 NO_DHT = "he is reached through the DHT, in which {server} takes no part"
@@ -72,6 +69,8 @@ class Sender:
         self._desk = desk
         self._dice = dice or random.SystemRandom()
         self._random_bytes = random_bytes
+        # Two copies of one mail may leave at the same time.
+        self._filing = asyncio.Lock()
 
     async def work(self, *, hurry: bool = False) -> None:
         """Bring every message as far as it can get now; with a revoked key, nothing moves.
@@ -218,11 +217,17 @@ class Sender:
         payment: Payment,
         date: datetime,
     ) -> MessageAnnouncement:
-        """Mint what is asked for a place in ``mailbox``, and record the announcement."""
-        price = payment.price
+        """Mint what is asked for a place in ``mailbox``, and record the announcement.
+
+        ``MoreThanAgreed`` if the user never said that he would pay as much.
+        """
+        price, limit = payment.price, recipient.max_price
         hashes = estimate(price, hashes_per_second=1.0).expected_hashes
         if hashes > MAX_HASHES or not fits_memory(price):
             raise TooDear(f"{recipient.address} asks for a stamp of {price}: nobody can pay that")
+        if limit is not None and not price.met_by(limit.bits, limit.nonces):
+            number = message.copy_of or message.number
+            raise MoreThanAgreed(number, recipient.address, price, limit)
         stamped = message.stamped_bytes(recipient.key_id, date)
         label = f"stamping for {recipient.address}"
         stamp = await mint_watched(stamped, price, label, self._desk.watcher)
@@ -306,7 +311,11 @@ class Sender:
             if target not in targets:
                 troubles[recipient.key_id] = NO_DHT.format(server=proxy.peer.server.address)
                 continue
-            announcement = await self._timely(message, recipient)
+            try:
+                announcement = await self._timely(message, recipient)
+            except MoreThanAgreed as error:
+                troubles[recipient.key_id] = str(error)
+                continue
             if target in refused or not await proxy.take_announcement(
                 message.number, recipient, announcement, target, after
             ):
@@ -393,9 +402,13 @@ class Sender:
             if demand.bits > price.bits + MAX_CLIMB:
                 return f"{reason}, far above the price of {price}"
             payment = Payment(demand, announcement.token)
-            announcement = await self._pay(
-                message, recipient, announcement.mailbox, payment, announcement.date
-            )
+            try:
+                announcement = await self._pay(
+                    message, recipient, announcement.mailbox, payment, announcement.date
+                )
+            except MoreThanAgreed as error:
+                # Another server of the group may have more room, and ask for less.
+                return str(error)
         return reason
 
     async def _timely(
@@ -417,29 +430,30 @@ class Sender:
     # The user's own copy.
 
     async def _file_copy(self, message: OutgoingMessage) -> None:
-        """File sent mail once it has left for everybody; ``work`` lets the sealed bytes go."""
-        desk, files = self._desk, self._files(message)
-        if message.at(*UNSENT) or message.date is None or self._withdrawn(message):
-            return
-        if not message.filed:
+        """File a mail among the sent ones as soon as a copy of it has left for anybody."""
+        desk = self._desk
+        async with self._filing:
+            first = desk.outbox.one(message.copy_of or message.number)
+            if first.filed or not message.left:
+                return
+            # The first copy names nobody who is hidden; it may not be sealed yet, or gone.
+            sealed = first.date is not None and self._files(first).zip_file.exists()
+            source = first if sealed else message
+            files = self._files(source)
             signature = await asyncio.to_thread(files.signature.read_bytes)
-            envelope = self._envelope(message)
-            await desk.folders.file(envelope, files.zip_file, signature, desk.clock())
-            desk.outbox.record_filed(message.number)
-
-    def _withdrawn(self, message: OutgoingMessage) -> bool:
-        """Return whether no copy of the mail has left: nobody has it, so it was not sent."""
-        copies = self._desk.outbox.copies(message.copy_of or message.number)
-        return all(copy.withdrawn for copy in copies)
+            await desk.folders.file(
+                self._envelope(source), files.zip_file, signature, desk.clock()
+            )
+            desk.outbox.record_filed(first.number)
 
     def _ended_directories(self) -> list[Path]:
         """Return the directories of messages that nobody will ask for any more."""
         ended = []
         for directory in self._desk.home.outgoing.iterdir():
             message = self._desk.outbox.one(int(directory.name))
-            if message.ended and (
-                message.filed or message.date is None or self._withdrawn(message)
-            ):
+            copies = self._desk.outbox.copies(message.copy_of or message.number)
+            # The first copy knows whether the mail is filed.
+            if message.ended and (copies[0].filed or not any(copy.left for copy in copies)):
                 ended.append(directory)
         return ended
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sqlite3
 import tarfile
 from collections.abc import Callable
@@ -59,6 +60,37 @@ def test_what_is_backed_up_comes_back(household: Household, tmp_path: Path) -> N
     assert back.choose().settings == household.choose().settings
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", "back", "home"]
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_copies_of_databases_never_leave_the_home(
+    household: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk may be encrypted, and that of temporary files not; what was left there goes."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    left = household.path / ".backup-of-a-killed-program"
+    left.mkdir()
+    (left / "1.sqlite").write_text("drafts")
+    write_backup(household, tmp_path / "archive", NOW)
+    assert not list(household.path.glob(".backup-*"))
+
+
+def test_all_that_is_restored_is_on_the_disk_before_it_has_its_name(
+    household: Household, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files and directories; the gate of a database is empty, and is made again where it lacks."""
+    synced, sync = set[int](), os.fsync
+
+    def noting(handle: int) -> None:
+        if not (tmp_path / "back").exists():
+            synced.add(os.fstat(handle).st_ino)
+        sync(handle)
+
+    write_backup(household, tmp_path / "archive", NOW)
+    monkeypatch.setattr("os.fsync", noting)
+    restore_backup(tmp_path / "archive", Household(tmp_path / "back"))
+    restored = [tmp_path / "back", *(tmp_path / "back").rglob("*")]
+    unsynced = {path.name for path in restored if path.stat().st_ino not in synced}
+    assert unsynced <= {"mail.sqlite-gate"}
 
 
 def test_a_home_in_use_is_not_backed_up(household: Household, tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from sealmail_client.following import follow_queue, something_queued
 from sealmail_client.home_database import HomeDatabase
 from sealmail_client.key_lookup import FoundKey
 from sealmail_client.outbox import OutgoingBlock, OutgoingRecipient, Stage
+from sealmail_client.paying import MAX_CLIMB
 from sealmail_client.posting import Peer
 from sealmail_client.profile import Home
-from sealmail_client.sending import MAX_CLIMB, Sender
+from sealmail_client.sending import Sender
 from sealmail_client.settings import AuthKey, Settings
 from sealmail_net.remote_server import RemoteServer
 from sealmail_pow import Difficulty, mint
@@ -163,6 +164,33 @@ def test_a_price_that_is_greed_or_not_named_is_the_end(
     underway.hears(QueueState.REFUSED, "price", demand)
     assert underway.stage() is Stage.FAILED
     assert "(price)" in underway.recipient.reason
+
+
+def test_a_price_that_the_user_did_not_agree_to_waits_for_his_word(underway: Underway) -> None:
+    """In the queue, which asks on, or here if it came back; nothing is minted until he agrees."""
+    before = underway.recipient.announcement
+    underway.desk.outbox.agree(underway.number, Difficulty(12, 2))
+    underway.hears(QueueState.WAITING, "price", Difficulty(16, 2))
+    assert underway.stage() is Stage.QUEUED
+    assert "`sealmail outbox pay 1 --max-price bd,16,2`" in underway.recipient.reason
+    underway.hears(QueueState.REFUSED, "price", Difficulty(16, 2))
+    assert (underway.stage(), underway.recipient.tries) == (Stage.STAMPED, 1)
+    assert "bd,12,2 at most" in underway.recipient.reason
+    assert underway.recipient.announcement == before
+    assert not underway.recipient.due(DATE)
+    underway.desk.outbox.agree(underway.number, Difficulty(16, 2))
+    assert underway.recipient.due(DATE)
+
+
+def test_a_price_that_he_agreed_to_later_is_paid(underway: Underway) -> None:
+    """When the queue is next asked."""
+    underway.desk.outbox.agree(underway.number, Difficulty(12, 2))
+    underway.hears(QueueState.WAITING, "price", Difficulty(16, 2))
+    underway.desk.outbox.agree(underway.number, Difficulty(16, 2))
+    underway.hears(QueueState.WAITING, "price", Difficulty(16, 2))
+    announcement = underway.recipient.announcement
+    assert announcement is not None
+    assert stamp_bits(announcement) >= 16
 
 
 def test_what_found_no_room_is_given_again_later(underway: Underway) -> None:

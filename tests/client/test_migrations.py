@@ -1,11 +1,13 @@
 """Settings and databases of older versions, brought up to date beside a copy of what they were."""
 
+import resource
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from sealmail_client.errors import HomeUnusable
 from sealmail_client.home_database import SCHEMA_VERSION, HomeDatabase, NewerDatabase
 from sealmail_client.profile import BadProfile, Home
 from sealmail_client.publishing import OwnBlocks
@@ -107,6 +109,22 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None
     with closing(sqlite3.connect(path)) as left:
         assert left.execute("PRAGMA user_version").fetchone() == (1,)
         assert left.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (1,)
+
+
+def test_a_disk_that_is_full_is_not_the_fault_of_the_database(tmp_path: Path) -> None:
+    """No back-up mends that; a file that is none of ours is another thing."""
+    path = tmp_path / "mail.sqlite"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(sqlite3.OperationalError):
+            HomeDatabase(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    HomeDatabase(path).close()
+    path.write_bytes(b"no database " * 100)
+    with pytest.raises(HomeUnusable, match="restore it from a back-up"):
+        HomeDatabase(path)
 
 
 def test_a_database_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:

@@ -60,19 +60,23 @@ def test_each_command_of_the_installed_program_does_its_work(
     pia = User("Pia", "pia@a.example", place / "pia-of-commands", first)
     quin = User("Quin", "quin@b.example", place / "quin-of-commands", second)
     for user in (pia, quin):
-        told(user, "init", "--name", user.name, "--address", user.address, *account(user.server))
+        named = ("--name", user.name, "--address", user.address, "--json")
+        made = told(user, "init", *named, *account(user.server)).value
+        assert (made["key_id"], made["published"]) == (user.key_id.hex, True)
+        assert Path(made["revocation_certificate"]).exists()
     attached, target = place / "attached.txt", place / "saved"
     attached.write_text("attached")
     target.mkdir()
 
     # Keys.
     at = ("--server", str(second.address))
-    told(pia, "key", "publish")
+    assert told(pia, "key", "publish", "--json").value["address"] == pia.address
     (found,) = told(pia, "key", "find", quin.address, *at, "--json").value
     assert found["key_id"] == quin.key_id.hex
     (shown,) = told(pia, "key", "show", quin.address, "--json").value
     assert shown["key_id"] == quin.key_id.hex
-    told(pia, "key", "trust", quin.address, quin.key_id.hex)
+    trusted = told(pia, "key", "trust", quin.address, quin.key_id.hex, "--json").value
+    assert (trusted["key_id"], trusted["decision"]) == (quin.key_id.hex, "trusted")
     told(pia, "key", "verify", quin.address, "--words", " ".join(fingerprint_words(quin.key_id)))
     (row,) = told(pia, "key", "list", "quin", "--json").value
     assert row["decision"] == "verified"
@@ -87,11 +91,14 @@ def test_each_command_of_the_installed_program_does_its_work(
     assert [one["subject"] for one in told(quin, "list", "--json").value] == ["Of apples"]
     read = told(quin, "read", number, "--json").value
     assert (read["text"], read["signature"]) == ("and pears", "valid")
-    told(quin, "save", number, str(target))
+    saved = told(quin, "save", number, str(target), "--json").value
+    assert saved == [str(target / "attached.txt")]
     assert (target / "attached.txt").read_text() == "attached"
     assert len(told(quin, "search", "pears", "--json").value) == 1
     told(quin, "reply", number, "--message", "thanks")
-    told(quin, "forward", number, "--to", pia.address, "--with-signature", "--message", "yours")
+    home = ("--server", str(first.address))
+    passed_on = ("forward", number, "--to", pia.address, *home, "--with-signature")
+    told(quin, *passed_on, "--message", "yours")
     filed = told(pia, "fetch", "--json").value["filed"]
     assert len(filed) == 2
     (mine,) = told(pia, "acks", "--json").value
@@ -102,34 +109,40 @@ def test_each_command_of_the_installed_program_does_its_work(
 
     # Tokens and blocking.
     assert told(quin, "bypass", "list", "--json").value
-    told(quin, "bypass", "revoke", pia.address)
-    told(quin, "bypass", "reset")
-    told(quin, "block", pia.address)
-    told(quin, "unblock", pia.address)
+    revoked = told(quin, "bypass", "revoke", pia.address, "--json").value
+    assert revoked == {"revoked": [pia.key_id.hex]}
+    assert told(quin, "bypass", "reset", "--json").value == {"void": 0}
+    blocked = told(quin, "block", pia.address, "--json").value
+    assert blocked == {"blocked": [pia.key_id.hex]}
+    assert told(quin, "unblock", pia.address, "--json").value == {"unblocked": [pia.key_id.hex]}
     second.stop()
     try:
         told(pia, *letter, code=4)
         (waiting,) = told(pia, "outbox", "--json").value[1:]
-        told(pia, "outbox", "cancel", str(waiting["number"]))
+        number = str(waiting["number"])
+        told(pia, "outbox", "pay", number, "--max-price", "5s", code=4)
+        told(pia, "outbox", "cancel", number)
         unseen = "unseen@b.example"
         create = ("identity", "create", "--name", "P", "--address", unseen)
-        told(pia, *create, *account(second), code=3)
+        unpublished = told(pia, *create, *account(second), "--json", code=3).value
+        assert (unpublished["address"], unpublished["published"]) == (unseen, False)
         told(pia, "identity", "remove", unseen)
     finally:
         second.start()
 
     # Identities, and a home that is lost and comes back.
-    told(pia, "identity", "set", "--mailboxes", "2")
-    told(pia, "identity", "rotate")
+    assert told(pia, "identity", "set", "--mailboxes", "2", "--json").value["mailboxes"] == 2
+    assert told(pia, "identity", "rotate", "--json").value["subkey"]
     other = "pia2@b.example"
     told(pia, "identity", "create", "--name", "P", "--address", other, *account(second))
     told(pia, "identity", "default", pia.address)
     assert len(told(pia, "identity", "list", "--json").value) == 2
     secret, archive = place / "pia.asc", place / "pia.backup"
     told(pia, "identity", "export", str(secret))
-    told(pia, "backup", str(archive))
+    written = told(pia, "backup", str(archive), "--json").value
     back = User("Pia", pia.address, place / "pia-back", first)
-    told(back, "restore", str(archive))
+    restored = told(back, "restore", str(archive), "--json").value
+    assert (restored["files"], restored["made"]) == (written["files"], written["made"])
     assert back.key_id == pia.key_id
     alone = User("Pia", "pia3@a.example", place / "pia-alone", first)
     own = ("--auth-key", (pia.home / "auth_key").read_text().strip())
@@ -155,6 +168,7 @@ def test_each_command_of_the_installed_program_does_its_work(
     )
     assert changed.exit_code == 0, changed
     told.commands.add(("identity", "passphrase"))
-    told(pia, "identity", "revoke", "--yes")
+    revoked = told(pia, "identity", "revoke", "--yes", "--json").value
+    assert revoked == {"key_id": pia.key_id.hex, "revoked": True, "published": True}
     told(pia, "send", "--to", quin.address, "--message", "x", code=25)
     assert own_commands(main) - told.commands == set()

@@ -4,25 +4,34 @@ import asyncio
 import json
 import os
 import pty
+import resource
 import secrets
 import signal
+import sqlite3
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from tests.end_to_end.programs import SECONDS, Server, User, letter_to
 
 from sealmail_client.desk import open_desk, utc_now
+from sealmail_client.drafts import Addressee, Draft
+from sealmail_client.outbox import Stage
 from sealmail_client.profile import Home
+from sealmail_client.sending import Sender
 from sealmail_net.dialing import DialSettings, dial
 from sealmail_net.pins import MemoryPins
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.bypass import BypassSecret, bypass_token
 from sealmail_protocol.compose import make_announcement
-from sealmail_protocol.keys import data_key, mailbox_key
+from sealmail_protocol.keys import KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Word
 from sealmail_protocol.stamps import message_challenge
+from sealmail_verify import Undecided, Verification, Verifier
 
 
 def test_the_price_is_told_first_and_too_high_a_one_is_not_paid(alice: User, bob: User) -> None:
@@ -66,6 +75,33 @@ def test_held_mail_leaves_later_padded_and_can_be_cancelled_until_then(
     assert alice.tries("outbox", "--export", str(ledger)).exit_code == 28
 
 
+def test_ctrl_c_leaves_a_mail_in_the_outbox_and_says_so(
+    alice: User, bob: User, place: Path
+) -> None:
+    """With the command that gives it up; until then the next fetch would send it."""
+    noise = place / "interrupted.bin"
+    noise.write_bytes(secrets.token_bytes(64 * 1024))
+    words = letter_to([bob], "Interrupted")
+    before = len(alice.does("outbox", "--json").value)
+    sending = subprocess.Popen(
+        alice.command(*words, "--attach", str(noise), "--throttle", "8"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with closing(sqlite3.connect(alice.home / "mail.sqlite")) as database:
+        query = "SELECT count(*) FROM outgoing"
+        while database.execute(query).fetchone()[0] == before and sending.poll() is None:
+            time.sleep(0.01)
+    sending.send_signal(signal.SIGINT)
+    _, complaint = sending.communicate(timeout=SECONDS)
+    assert sending.returncode == 130, complaint
+    row = alice.does("outbox", "--json").value[-1]
+    assert row["subject"] == "Interrupted"
+    assert f"`sealmail outbox cancel {row['number']}` gives it up" in complaint
+    alice.does("outbox", "cancel", str(row["number"]))
+
+
 def test_a_failed_try_is_repeated_by_schedule_and_at_once_when_asked(
     alice: User, bob: User, servers: tuple[Server, Server]
 ) -> None:
@@ -105,6 +141,59 @@ def test_watching_brings_mail_leaves_the_home_free_and_ends_on_a_signal(
         _, complaint = watch.communicate(timeout=SECONDS)
     assert watch.returncode == 0
     assert complaint.endswith("stopped\n")
+
+
+class Busy(Verifier):
+    """A verifier that comes to no answer, as one does whose gpg cannot be started."""
+
+    def verify_clear_signed(
+        self, text: bytes, certificate: bytes, expected: KeyId
+    ) -> Verification:
+        """Give up."""
+        raise Undecided("no process for the verifier")
+
+
+def test_a_key_that_cannot_be_checked_now_holds_up_no_mail(alice: User, bob: User) -> None:
+    """A retry looks the key up again; the one that is held serves."""
+    alice.does("key", "find", bob.address, "--server", str(bob.server.address))
+    draft = Draft("d" * 40, "Undecided", "text", (Addressee(bob.address, bob.key_id, "Bob"),))
+    with open_desk(Home(alice.home), alone=True) as desk:
+        desk.verifier = Busy()
+        number = desk.outbox.add(draft, desk.clock(), desk.clock() + timedelta(hours=1))
+        asyncio.run(Sender(desk).advance(number))
+        desk.outbox.record_trouble(number, bob.key_id, "down")
+        (sent,) = asyncio.run(Sender(desk).advance(number)).recipients
+    assert sent.stage is Stage.SENT
+    bob.does("fetch")
+
+
+def test_a_watch_keeps_its_wishes_through_a_round_that_fails(
+    alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full for a while neither ends it nor makes it forget what was asked for."""
+    assert alice.sends([bob], "Under the price").exit_code == 0
+    bob.setting("price", "bd,60,2")
+    former = signal.getsignal(signal.SIGTERM)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    rests = []
+
+    def rest(seconds: float) -> None:
+        rests.append(seconds)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        if len(rests) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", rest)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        watched = bob.tries("fetch", "--watch", "0.02", "--all")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGTERM, former)
+        bob.setting("price", "bd,20,2")
+    assert (watched.exit_code, len(rests)) == (0, 2), watched
+    assert "note: " in watched.complaint
+    assert "Under the price" in watched.output
 
 
 async def announce_blocks(reader: User, count: int, secret: BypassSecret | None = None) -> None:
@@ -208,6 +297,16 @@ def test_lists_are_tables_at_a_terminal_and_plain_lines_in_a_pipe(alice: User, b
         assert heading not in in_pipe
         assert value in at_terminal
         assert value in in_pipe
+
+
+def test_who_reads_only_the_head_of_a_list_sees_no_complaint(alice: User) -> None:
+    """The pipe is closed before anything is printed into it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = alice.command("key", "list")
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def shown_at_terminal(user: User, *words: str) -> str:

@@ -439,14 +439,20 @@ def test_a_key_that_is_here_already_is_not_imported_again(
     assert dora.does("identity", "list", "--json").value == before
 
 
-def test_who_wrote_to_us_can_be_answered_without_naming_his_server(
-    alice: User, bob: User, place: Path
+def test_who_wrote_to_us_is_answered_and_never_taken_for_whom_he_says_he_is(
+    alice: User, bob: User
 ) -> None:
-    """His announcement came with the mail, and his server is asked for his claim."""
+    """His announcement came with the mail; that it names an address leads nobody to his server."""
     assert alice.sends([bob], "Please answer").exit_code == 0
-    bob.does("fetch")
+    filed = bob.does("fetch", "--json").value["filed"]
+    (number,) = (mail["number"] for mail in filed if mail["subject"] == "Please answer")
     fresh = bob.does("key", "list", "--json").value
     if any(row["address"] == alice.address for row in fresh):
         bob.does("key", "forget", alice.address)
-    answer = bob.tries("send", "--to", alice.address, "--subject", "Here", "--message", "Hi")
-    assert answer.exit_code == 0, answer.complaint
+    letter = ("--subject", "Here", "--message", "Hi")
+    unproven = bob.tries("send", "--to", alice.address, *letter)
+    assert unproven.exit_code == 20
+    assert f"has the key {alice.key_id}: `sealmail reply`" in unproven.complaint
+    assert bob.tries("key", "show", alice.address).exit_code == 20
+    bob.does("reply", str(number), "--message", "Hi")
+    bob.does("send", "--key", alice.key_id.hex, *letter)

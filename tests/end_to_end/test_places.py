@@ -79,6 +79,17 @@ def test_an_acknowledgment_that_is_only_at_the_old_server_is_found(
     number = olga.sends([bob], "Before I moved", "--json").value["number"]
     move(olga, home_server)
     bob.does("fetch")
+    home_server.stop()
+    try:
+        # It is found while the home server is away too, and what is known is listed.
+        states = set[str]()
+        while states != {"acknowledged"}:
+            asked = olga.tries("acks", "--json")
+            assert asked.exit_code == 3
+            assert str(home_server.address) in asked.complaint
+            states = {one["state"] for one in asked.value[0]["recipients"]}
+    finally:
+        home_server.start()
     olga.outcome(number, "acknowledged")
     olga.sends([bob], "After I moved")
     old.stop()

@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
@@ -85,6 +86,32 @@ def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(sealmail, [*words, "--help"])
     assert shown.exit_code == 0
     assert shown.output.startswith("Usage:")
+
+
+# Nothing comes of these but what the exit code says, or a file that the command line names.
+WITHOUT_JSON = {
+    ("identity", "default"),
+    ("identity", "export"),
+    ("identity", "passphrase"),
+    ("identity", "remove"),
+    ("key", "forget"),
+    ("server", "accept"),
+}
+
+
+def own_options(group: click.Command, *names: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+    """Yield every command that does something by itself, with its options."""
+    if not isinstance(group, click.Group) or group.invoke_without_command:
+        yield names, {option for one in group.params for option in one.opts}
+    if isinstance(group, click.Group):
+        for name, one in group.commands.items():
+            yield from own_options(one, *names, name)
+
+
+def test_every_command_but_a_few_speaks_json_to_scripts() -> None:
+    """Those few are named, so that no new command is forgotten."""
+    silent = {words for words, options in own_options(sealmail) if "--json" not in options}
+    assert silent == WITHOUT_JSON
 
 
 @pytest.mark.parametrize("program", [sealmail, sealmaild])

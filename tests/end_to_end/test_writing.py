@@ -295,6 +295,26 @@ def test_mail_that_is_dated_anew_gets_a_token_for_its_new_date(wanda: User, zoe:
     assert fetched(zoe, "Late")["signature"] == "valid"
 
 
+def test_a_demand_above_the_limit_waits_until_the_user_agrees(wanda: User, zoe: User) -> None:
+    """What was allowed for the first quote holds for what the mailbox asks later."""
+    for number in range(MANY):
+        words = ("--subject", f"Cheap, {number}", "--message", "text", "--json")
+        done = wanda.tries("send", "--to", zoe.address, "--max-price", "bd,12,2", *words)
+        if done.exit_code == 4:
+            break
+    (waiting,) = done.value["recipients"]
+    assert waiting["state"] == "stamped"
+    assert f"sealmail outbox pay {done.value['number']} --max-price" in waiting["reason"]
+    assert bits(announcement(wanda, done.value["number"])) < CLIMBED
+    assert wanda.tries("outbox", "--retry").exit_code == 4
+    agreed = ("outbox", "pay", str(done.value["number"]), "--max-price", "bd,40,2", "--json")
+    (paid,) = wanda.does(*agreed).value["recipients"]
+    assert paid["state"] == "sent"
+    assert wanda.tries(*agreed).exit_code == 40
+    zoe.does("fetch")
+    assert f"Cheap, {number}" in zoe.subjects()
+
+
 def test_the_price_that_is_told_is_that_of_a_token(friends: tuple[User, User, User]) -> None:
     """Who has a secret pays the floor, so a limit below the recipient's price is kept."""
     uta, veit, _ = friends

@@ -1,8 +1,9 @@
 """What users posted is spread until others keep it: when again, when no more, and to whom."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -14,7 +15,10 @@ from tests.server.test_dht_neighbourhood import until
 from sealmail_net.dialing import DialSettings
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.keys import BlockKey, KeyId
-from sealmail_protocol.replies import Refused
+from sealmail_protocol.policy import Role
+from sealmail_protocol.replies import Accepted, Refused
+from sealmail_server.dht.datagrams import Place
+from sealmail_server.dht.endpoint import Endpoint
 from sealmail_server.dht.holdings import Holdings
 from sealmail_server.dht.neighbourhood import Neighbourhood
 from sealmail_server.dht.neighbours import distance
@@ -24,6 +28,7 @@ from sealmail_server.dht.peers import EntangledPeers
 from sealmail_server.dht.publishing import Publisher
 from sealmail_server.dht.republishing import ALWAYS, SELDOM, Republisher
 from sealmail_server.dht.service import DhtService, Rhythm
+from sealmail_server.visitor import Visitor
 from sealmail_store import StoreError
 
 NEVER = 3600.0
@@ -262,5 +267,62 @@ def test_a_server_that_moved_joins_again_at_once(tmp_path: Path) -> None:
                 await node.find(acknowledgment(1, net.time)[0])
                 await until(lambda: len(late.neighbours) > 0)
             late.close()
+
+    asyncio.run(scenario())
+
+
+class Severable(Endpoint):
+    """Does not hear some places, as if a line were cut."""
+
+    deaf_to: frozenset[Place] = frozenset()
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        """Hear all others."""
+        if Place.of(addr[0], addr[1]) not in self.deaf_to:
+            super().datagram_received(data, addr)
+
+
+def sever(net: Network, nodes: Sequence[DhtNode], others: Sequence[DhtNode]) -> None:
+    """Have nodes hear nothing of others; of nobody, they hear all again."""
+    for node in nodes:
+        endpoint = node.neighbourhood.endpoint
+        endpoint.__class__ = Severable
+        assert isinstance(endpoint, Severable)
+        endpoint.deaf_to = frozenset(net.place(each) for each in others)
+
+
+def test_a_network_that_was_cut_heals_by_itself(tmp_path: Path) -> None:
+    """Mail is posted on both sides meanwhile; once the line is whole, all find all of it."""
+    settings = replace(SETTINGS, timeout=0.2)
+    rhythm = Rhythm(join=0.2, refresh=0.5, spread=1.0, retry=0.2)
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net, AsyncExitStack() as stack:
+            nodes = [await net.add(settings=settings) for _ in range(6)]
+            one, other = nodes[:3], nodes[3:]
+            bootstrap = (ServerAddress("127.0.0.1", net.place(nodes[0]).port),)
+            services = [service_of(net, node, bootstrap, rhythm) for node in nodes]
+            for service in services:
+                await stack.enter_async_context(at_work(service.run()))
+            await until(lambda: all(len(node.neighbourhood.neighbours) == 5 for node in nodes))
+            sever(net, one, other)
+            sever(net, other, one)
+            # Each side has lost the other.
+            await until(lambda: all(len(node.neighbourhood.neighbours) == 2 for node in nodes))
+            user = Visitor(Role.USER, "ann", confirmed=True)
+            bodies = []
+            for number, service in ((1, services[1]), (2, services[4])):
+                key, body = mail(number, RECIPIENT, net.time)
+                lines = tuple(body.removesuffix(b"\r\n").split(b"\r\n"))
+                assert await service.desk.store_text(key, lines, user) == Accepted()
+                bodies.append(body)
+            for node, theirs in ((one[2], bodies[0]), (other[2], bodies[1])):
+                assert {value.body for value in await node.find(key)} == {theirs}
+            sever(net, nodes, ())
+            for _ in range(300):
+                if all([len(await node.holdings.listed(key)) == 2 for node in nodes]):
+                    return
+                await asyncio.sleep(0.1)
+            raise AssertionError("the two sides have not united what they keep")
 
     asyncio.run(scenario())

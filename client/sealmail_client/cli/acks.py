@@ -11,6 +11,8 @@ from sealmail_client.desk import Desk
 from sealmail_client.following import follow_queue
 from sealmail_client.posting import Peer
 from sealmail_client.sending import Sender
+from sealmail_client.servers import LoginRefused
+from sealmail_net.errors import NetworkError
 
 
 @click.command()
@@ -19,15 +21,24 @@ from sealmail_client.sending import Sender
 def acks(context: click.Context, as_json: bool) -> None:
     """Ask your servers which messages were received, and show all that were sent."""
     with desk_of(context) as desk:
-        asyncio.run(_ask(desk))
+        unasked = asyncio.run(_ask(desk))
         messages = desk.outbox.all()
         show(message_rows(messages), as_json, lambda: tell_messages(messages))
+        if unasked is not None:
+            raise unasked
 
 
-async def _ask(desk: Desk) -> None:
+async def _ask(desk: Desk) -> NetworkError | LoginRefused | None:
+    """Ask both servers, each whatever the other does; return why home was not asked."""
+
     async def errand(peer: Peer) -> tuple[str, ...]:
         await look_for_acknowledgments(desk, peer)
         return await follow_queue(desk, peer, Sender(desk))
 
-    tell_doubts(await desk.servers.at_home(errand))
+    unasked: NetworkError | LoginRefused | None = None
+    try:
+        tell_doubts(await desk.servers.at_home(errand))
+    except (NetworkError, LoginRefused) as error:
+        unasked = error
     tell_doubts(await look_at_old_server(desk))
+    return unasked

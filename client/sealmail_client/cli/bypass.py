@@ -1,6 +1,7 @@
 """``sealmail bypass``, ``block`` and ``unblock``: who may write without work, and who may not."""
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 
@@ -40,8 +41,9 @@ def list_secrets(context: click.Context, as_json: bool) -> None:
 
 @bypass.command()
 @click.argument("who", type=WHO)
+@json_option
 @click.pass_context
-def revoke(context: click.Context, who: str | KeyId) -> None:
+def revoke(context: click.Context, who: str | KeyId, as_json: bool) -> None:
     """Honour no token of WHO any more, until you write to him again.
 
     WHO is an address or key id. Others whose secret is older than his will work for their mail
@@ -51,47 +53,60 @@ def revoke(context: click.Context, who: str | KeyId) -> None:
         desk.require_valid_key()
         revoked = [one for one in _keys(desk, who) if desk.bypass.revoke(one, desk.clock())]
         tell_doubts(asyncio.run(stay_findable(desk)))
-        for key_id in revoked:
-            click.echo(f"{_named(desk, key_id)} must work for his mail again")
-        if not revoked:
-            click.echo(f"{who} had no secret of yours")
+        told = [f"{_named(desk, one)} must work for his mail again" for one in revoked]
+        nothing = f"{who} had no secret of yours"
+        show(_keys_row("revoked", revoked), as_json, lambda: _tell_each(told, nothing))
 
 
 @bypass.command()
+@json_option
 @click.pass_context
-def reset(context: click.Context) -> None:
+def reset(context: click.Context, as_json: bool) -> None:
     """Honour no token any more that was made from a secret you gave until now."""
     with desk_of(context) as desk:
         desk.require_valid_key()
         count = desk.bypass.reset(desk.clock())
         tell_doubts(asyncio.run(stay_findable(desk)))
-        click.echo(f"{count} secrets are void; whom you write to is given another")
+        told = f"{count} secrets are void; whom you write to is given another"
+        show({"void": count}, as_json, lambda: click.echo(told))
 
 
 @click.command()
 @click.argument("who", type=WHO)
+@json_option
 @click.pass_context
-def block(context: click.Context, who: str | KeyId) -> None:
+def block(context: click.Context, who: str | KeyId, as_json: bool) -> None:
     """Refuse the mail of WHO, an address or key id, and revoke his bypass secret."""
     with desk_of(context) as desk:
-        for key_id in _keys(desk, who):
+        blocked = _keys(desk, who)
+        for key_id in blocked:
             desk.blocklist.block(key_id, desk.clock())
             desk.bypass.revoke(key_id, desk.clock())
-            click.echo(f"{_named(desk, key_id)} is blocked")
+        told = [f"{_named(desk, one)} is blocked" for one in blocked]
+        show(_keys_row("blocked", blocked), as_json, lambda: _tell_each(told))
         tell_doubts(asyncio.run(stay_findable(desk)))
 
 
 @click.command()
 @click.argument("who", type=WHO)
+@json_option
 @click.pass_context
-def unblock(context: click.Context, who: str | KeyId) -> None:
+def unblock(context: click.Context, who: str | KeyId, as_json: bool) -> None:
     """Take the mail of WHO again; `sealmail fetch --all` brings what was refused."""
     with desk_of(context) as desk:
         freed = [one for one in _keys(desk, who) if desk.blocklist.unblock(one)]
-        for key_id in freed:
-            click.echo(f"{_named(desk, key_id)} is not blocked any more")
-        if not freed:
-            click.echo(f"{who} was not blocked{_others(desk)}")
+        told = [f"{_named(desk, one)} is not blocked any more" for one in freed]
+        nothing = f"{who} was not blocked{_others(desk)}"
+        show(_keys_row("unblocked", freed), as_json, lambda: _tell_each(told, nothing))
+
+
+def _keys_row(done: str, keys: Sequence[KeyId]) -> dict[str, object]:
+    return {done: [key_id.hex for key_id in keys]}
+
+
+def _tell_each(lines: Sequence[str], nothing: str = "") -> None:
+    for line in lines or filter(None, [nothing]):
+        click.echo(line)
 
 
 def _keys(desk: Desk, who: str | KeyId) -> tuple[KeyId, ...]:

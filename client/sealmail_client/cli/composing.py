@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,8 +24,9 @@ from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.cli.values import KEY_ID, PRICE, SERVER, WHO
 from sealmail_client.desk import Desk
 from sealmail_client.drafts import Addressee, Draft, ForwardedMail
+from sealmail_client.errors import ClientError
 from sealmail_client.headers import Place
-from sealmail_client.outbox import OutgoingMessage
+from sealmail_client.outbox import UNSENT, OutgoingMessage
 from sealmail_client.presence import stay_findable
 from sealmail_client.quotes import Quote, quote
 from sealmail_client.sending import Sender
@@ -43,6 +44,24 @@ _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 _MAX_HTML_BYTES = 32 * 1024 * 1024
 # Stamps that take longer than this are asked about first.
 _LONG_SECONDS = 60.0
+
+
+class Stopped(ClientError):
+    """The user broke off a mail that is in the outbox already: it is his to leave or to cancel."""
+
+    # What shells say of a program that Ctrl-C has ended.
+    exit_code = 130
+
+    def __init__(self, copies: Sequence[OutgoingMessage]) -> None:
+        number = copies[0].number
+        if any(copy.at(*UNSENT) for copy in copies):
+            then = (
+                f"stays in the outbox, and the next `sealmail fetch` sends it; "
+                f"`sealmail outbox cancel {number}` gives it up"
+            )
+        else:
+            then = "has left already"
+        super().__init__(f"stopped: message {number} {then}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +142,8 @@ spending_options = options(
     click.option(
         "--max-price",
         type=PRICE,
-        help="Do not write if somebody asks for more: bd,BITS,N, or seconds such as 2s.",
+        help="Pay nobody more, now or later: bd,BITS,N, or seconds such as 2s. Without it, 12 "
+        "bits more than the recipient's price, for a mailbox that fills.",
     ),
     click.option("--yes", is_flag=True, help="Do not ask before stamps that take long."),
     throttle_option,
@@ -201,10 +221,19 @@ def dispatch(
         raise click.UsageError("--after needs a home server, which holds the mail until then")
     set_throttle(desk, spending.throttle)
     addressees = asyncio.run(_find(desk, readers))
-    _agree(quote(addressees, desk), spending)
+    limits = _agree(quote(addressees, desk), spending)
     draft = _draft(content, addressees)
     require_fit(desk, draft)
-    copies = asyncio.run(_send(desk, draft, after))
+    tell_doubts(asyncio.run(stay_findable(desk)))
+    try:
+        number = _compose(desk, draft, after, limits)
+        asyncio.run(_send(desk, number))
+    except KeyboardInterrupt:
+        copies = _under_way(desk, draft)
+        if not copies:
+            raise
+        raise Stopped(copies) from None
+    copies = desk.outbox.copies(number)
     show(message_row(copies), as_json, lambda: tell_messages(copies))
     require_sent(copies)
     require_ways(copies)
@@ -228,9 +257,14 @@ async def _addressee(addressing: Addressing, reader: Reader) -> Addressee:
     return await addressing.addressee(reader.who, reader.servers)
 
 
-def _agree(quotes: Sequence[Quote], spending: Spending) -> None:
-    """Tell what it will cost; a user at a terminal is asked if that is much."""
+def _agree(quotes: Sequence[Quote], spending: Spending) -> dict[KeyId, Difficulty]:
+    """Tell what it will cost, and return what is paid at most, whatever is asked later.
+
+    A user at a terminal is asked if it is much.
+    """
+    limits: dict[KeyId, Difficulty] = {}
     for one in quotes:
+        limit = limits[one.addressee.key_id] = spending.max_price or one.ceiling
         if spending.max_price is not None:
             one.require_at_most(spending.max_price)
         cost = one.cost
@@ -240,11 +274,13 @@ def _agree(quotes: Sequence[Quote], spending: Spending) -> None:
             if mostly == nearly_always
             else f", nine times in ten at most {cost.seconds_90:.1f} s"
         )
-        click.echo(f"{one.addressee.address} asks for {one.price}: {mostly}{further}", err=True)
+        asked = f"{one.addressee.address} asks for {one.price}: {mostly}{further}"
+        click.echo(f"{asked}; at most {limit} is paid", err=True)
     total = sum(one.cost.seconds_90 for one in quotes)
-    asked = not spending.yes and sys.stdin.isatty() and sys.stderr.isatty()
-    if asked and total > _LONG_SECONDS:
+    askable = not spending.yes and sys.stdin.isatty() and sys.stderr.isatty()
+    if askable and total > _LONG_SECONDS:
         click.confirm(f"this may take {total / 60:.0f} minutes; go on?", abort=True, err=True)
+    return limits
 
 
 def _draft(content: Content, addressees: tuple[Addressee, ...]) -> Draft:
@@ -260,13 +296,26 @@ def _draft(content: Content, addressees: tuple[Addressee, ...]) -> Draft:
     )
 
 
-async def _send(desk: Desk, draft: Draft, after: datetime | None) -> tuple[OutgoingMessage, ...]:
-    tell_doubts(await stay_findable(desk))
+def _compose(
+    desk: Desk, draft: Draft, after: datetime | None, limits: Mapping[KeyId, Difficulty]
+) -> int:
+    """Put a mail into the outbox, and return its number; from now on it is on its way."""
     now, delay = desk.clock(), desk.settings.delay_minutes
     held = timedelta(minutes=secrets.SystemRandom().uniform(0, delay))
-    number = desk.outbox.add(draft, now, now + held if delay else None, after)
+    return desk.outbox.add(draft, now, now + held if delay else None, after, limits)
+
+
+def _under_way(desk: Desk, draft: Draft) -> tuple[OutgoingMessage, ...]:
+    """Return the copies of a mail that was broken off, if it is in the outbox at all."""
+    return tuple(
+        message
+        for message in desk.outbox.unfinished()
+        if message.draft.unique_id == draft.unique_id
+    )
+
+
+async def _send(desk: Desk, number: int) -> None:
     sender = Sender(desk)
     for copy in desk.outbox.copies(number):
         await sender.advance(copy.number)
     await ask_home(desk, sender)
-    return desk.outbox.copies(number)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,14 @@ import click
 
 from sealmail_client.acknowledgments import look_at_old_server, look_for_acknowledgments
 from sealmail_client.cli.mail import mail_row, tell_mails
-from sealmail_client.cli.program import desk_of, json_option, readable, show, tell_doubts
+from sealmail_client.cli.program import (
+    desk_of,
+    json_option,
+    readable,
+    reader_has_left,
+    show,
+    tell_doubts,
+)
 from sealmail_client.cli.throttling import set_throttle, throttle_option
 from sealmail_client.desk import Desk
 from sealmail_client.folders import FiledMail
@@ -32,7 +40,7 @@ from sealmail_verify import Undecided
 
 _DEFAULT_MINUTES = 5.0
 # What another hour may mend; anything else ends the watch.
-_PASSING = (NetworkError, Undecided, ProfileInUse, OSError)
+_PASSING = (NetworkError, Undecided, ProfileInUse, OSError, sqlite3.OperationalError)
 
 
 @click.command()
@@ -123,12 +131,15 @@ def _watch(context: click.Context, order: _Order, interval: timedelta) -> None:
             try:
                 with desk_of(context, ask=ask) as desk:
                     order.carry_out(desk, quiet=True)
+                    # What was wished for by number is a wish for one round that is whole.
+                    order = replace(order, everything=False, numbers=())
                     pause = rest(interval, desk.outbox.unfinished(), desk.clock(), dice)
             except ProfileInUse:
                 pause = SHORTEST_REST
             except _PASSING as error:
+                if reader_has_left(error):
+                    raise
                 tell_doubts((str(error),))
-            order = replace(order, everything=False, numbers=())
             time.sleep(pause.total_seconds())
     except KeyboardInterrupt:
         click.echo("stopped", err=True)

@@ -12,7 +12,12 @@ from sealmail_client.cli.own_key import change_passphrase, export, revoke, rotat
 from sealmail_client.cli.program import Commands, Start, desk_of, json_option, show, tell_doubts
 from sealmail_client.cli.settling import invitation_argument, settle, settling_options
 from sealmail_client.cli.values import AUTH_KEY, PRICE, SERVER
-from sealmail_client.cli.ways_out import tell_ways_out, ways_out, ways_out_options
+from sealmail_client.cli.ways_out import (
+    tell_ways_out,
+    ways_out,
+    ways_out_options,
+    ways_out_row,
+)
 from sealmail_client.creation import import_identity
 from sealmail_client.desk import Desk, open_desk, utc_now
 from sealmail_client.errors import BadKey
@@ -66,20 +71,29 @@ def default(context: click.Context, address: str) -> None:
 @invitation_argument
 @settling_options
 @algorithm_option
+@json_option
 @click.pass_context
 def create_identity_command(
-    context: click.Context, /, code: Invitation | None, algorithm: Algorithm, **said: Any
+    context: click.Context,
+    /,
+    code: Invitation | None,
+    algorithm: Algorithm,
+    as_json: bool,
+    **said: Any,
 ) -> None:
     """Make a further identity, with nothing in common with the others."""
     start: Start = context.obj
-    create(start.household, answered(code, said), algorithm)
+    create(start.household, answered(code, said), algorithm, as_json)
 
 
 @identity.command(name="import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @settling_options
+@json_option
 @click.pass_context
-def import_identity_command(context: click.Context, /, file: Path, **said: Any) -> None:
+def import_identity_command(
+    context: click.Context, /, file: Path, as_json: bool, **said: Any
+) -> None:
     """Make an identity with the OpenPGP secret key in FILE, armored or not."""
     start: Start = context.obj
     wish = answered(None, said).wish()
@@ -90,7 +104,7 @@ def import_identity_command(context: click.Context, /, file: Path, **said: Any) 
         member = import_identity(start.household, wish, passphrase, content, utc_now)
     except ValueError as error:
         raise BadKey(str(error)) from None
-    settle(member, passphrase)
+    settle(member, passphrase, as_json)
 
 
 @identity.command()
@@ -195,6 +209,7 @@ def remove(context: click.Context, address: str) -> None:
     help="Who leaves acknowledgments with senders: your home server (proxy), or this program.",
 )
 @ways_out_options
+@json_option
 @click.pass_context
 def set_terms(
     context: click.Context,
@@ -217,6 +232,7 @@ def set_terms(
     dht: bool | None,
     send: str | None,
     acknowledge: str | None,
+    as_json: bool,
     **ways: Any,
 ) -> None:
     """Change what strangers pay, where you are published, and how your mail leaves.
@@ -263,7 +279,7 @@ def set_terms(
         desk.change(settings)
         if not private:
             tell_doubts(asyncio.run(publish_everywhere(desk)))
-        _tell_terms(settings)
+        show(_terms_row(settings), as_json, lambda: _tell_terms(settings))
 
 
 def _with_habits(settings: Settings, habits: dict[str, Any]) -> Settings:
@@ -309,6 +325,25 @@ def _further(
         desk.home.save_auth_key(auth_key, place)
     desk.own_blocks.forget_postings(place)
     return None if server is None else Transport((server,))
+
+
+def _terms_row(settings: Settings) -> dict[str, object]:
+    return {
+        "address": settings.address,
+        "key_id": settings.key_id.hex,
+        "price": str(settings.price),
+        "mailboxes": len(settings.mailboxes),
+        "places": {str(place): str(one) for place, one in settings.places.items()},
+        "doors": list(map(str, settings.doors)),
+        "dht": settings.dht,
+        "allow_private_targets": settings.allow_private_targets,
+        "throttle_kib": settings.throttle_kib,
+        "delay_minutes": settings.delay_minutes,
+        "pad_sizes": settings.pad_sizes,
+        "send": str(settings.send),
+        "acknowledge": str(settings.acknowledge),
+        **ways_out_row(settings.connecting),
+    }
 
 
 def _tell_terms(settings: Settings) -> None:

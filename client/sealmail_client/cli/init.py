@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import click
 
-from sealmail_client.cli.program import Start
+from sealmail_client.cli.program import Start, json_option
 from sealmail_client.cli.settling import Answers, invitation_argument, settle, settling_options
 from sealmail_client.cli.ways_out import ways_out
 from sealmail_client.connecting import DIRECTLY
@@ -31,9 +31,15 @@ algorithm_option = click.option(
 @invitation_argument
 @settling_options
 @algorithm_option
+@json_option
 @click.pass_context
 def init(
-    context: click.Context, /, code: Invitation | None, algorithm: Algorithm, **said: Any
+    context: click.Context,
+    /,
+    code: Invitation | None,
+    algorithm: Algorithm,
+    as_json: bool,
+    **said: Any,
 ) -> None:
     """Make a first identity: a key pair and an account, published on the home server.
 
@@ -43,7 +49,7 @@ def init(
     answers = answered(code, said)
     members = start.household.members()
     if not members:
-        create(start.household, answers, algorithm)
+        create(start.household, answers, algorithm, as_json)
         return
     unfinished = [member for member in members if not is_published(member)]
     if not unfinished:
@@ -51,7 +57,7 @@ def init(
             f"{start.household.path} holds an identity already: a further one is made by "
             "`sealmail identity create`, and `sealmail key publish` publishes this one again"
         )
-    go_on(unfinished[-1], answers)
+    go_on(unfinished[-1], answers, as_json)
 
 
 def answered(code: Invitation | None, said: dict[str, Any]) -> Answers:
@@ -61,7 +67,7 @@ def answered(code: Invitation | None, said: dict[str, Any]) -> Answers:
     return Answers(**said, connecting=connecting)
 
 
-def create(household: Household, answers: Answers, algorithm: Algorithm) -> None:
+def create(household: Household, answers: Answers, algorithm: Algorithm, as_json: bool) -> None:
     """Make and publish an identity with a new key."""
     wish = answers.wish()
     passphrase = ask_new_passphrase() if wish.lock is Locked.PASSPHRASE else None
@@ -69,10 +75,10 @@ def create(household: Household, answers: Answers, algorithm: Algorithm) -> None
         member = create_identity(household, wish, passphrase, algorithm, utc_now)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    settle(member, passphrase)
+    settle(member, passphrase, as_json)
 
 
-def go_on(member: Member, answers: Answers) -> None:
+def go_on(member: Member, answers: Answers, as_json: bool) -> None:
     """Publish an identity whose first try failed, with another account if one is named."""
     settings = member.settings
     if answers.address not in (None, settings.address):
@@ -80,7 +86,7 @@ def go_on(member: Member, answers: Answers) -> None:
             f"{settings.address} is made but not published: finish it by `sealmail init` alone, "
             "or make a further identity by `sealmail identity create`"
         )
-    click.echo(f"going on with {settings.address}, which is not published yet")
+    click.echo(f"going on with {settings.address}, which is not published yet", err=as_json)
     changed = replace(
         settings,
         allow_private_targets=settings.allow_private_targets or answers.allow_private_targets,
@@ -92,7 +98,7 @@ def go_on(member: Member, answers: Answers) -> None:
     if answers.names_residence:
         member = move_in(member, answers.residence(), utc_now)
     passphrase = ask_passphrase() if settings.passphrase is Locked.PASSPHRASE else None
-    settle(member, passphrase)
+    settle(member, passphrase, as_json)
 
 
 def is_published(member: Member) -> bool:

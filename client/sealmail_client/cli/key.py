@@ -36,12 +36,22 @@ key.add_command(verify)
 
 
 @key.command()
+@json_option
 @click.pass_context
-def publish(context: click.Context) -> None:
+def publish(context: click.Context, as_json: bool) -> None:
     """Post the own key and address to the own servers, made anew."""
     with desk_of(context) as desk:
+        settings = desk.settings
         tell_doubts(asyncio.run(publish_everywhere(desk)))
-        click.echo(f"published {desk.settings.key_id} for {desk.settings.address}")
+        show(
+            {
+                "key_id": settings.key_id.hex,
+                "address": settings.address,
+                "transport": str(settings.transport),
+            },
+            as_json,
+            lambda: click.echo(f"published {settings.key_id} for {settings.address}"),
+        )
 
 
 @key.command()
@@ -110,8 +120,9 @@ def show_keys(context: click.Context, who: str | KeyId | None, as_json: bool) ->
 @key.command()
 @click.argument("address", type=ADDRESS)
 @click.argument("key_id", type=KEY_ID)
+@json_option
 @click.pass_context
-def trust(context: click.Context, address: str, key_id: KeyId) -> None:
+def trust(context: click.Context, address: str, key_id: KeyId, as_json: bool) -> None:
     """Decide that KEYID, and no other key, belongs to ADDRESS."""
     with desk_of(context) as desk:
         if key_id not in {one.key_id for one in desk.correspondents.known(address)}:
@@ -119,8 +130,9 @@ def trust(context: click.Context, address: str, key_id: KeyId) -> None:
                 f"{key_id} was never seen to claim {address}: `sealmail key find` it first"
             )
         desk.correspondents.trust(address, key_id, desk.clock())
-        trusted = [one for one in desk.correspondents.known(address) if one.key_id == key_id]
-        click.echo(f"{address} is {key_id} from now on ({standing_of(trusted)})")
+        (trusted,) = (one for one in desk.correspondents.known(address) if one.key_id == key_id)
+        told = f"{address} is {key_id} from now on ({trusted.standing})"
+        show(_known_row(trusted), as_json, lambda: click.echo(told))
 
 
 @key.command()

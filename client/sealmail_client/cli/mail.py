@@ -114,13 +114,20 @@ def read(context: click.Context, number: int, html_target: str | None, as_json: 
 @click.argument(
     "directory", type=click.Path(exists=True, file_okay=False, path_type=Path), default="."
 )
+@json_option
 @click.pass_context
-def save(context: click.Context, number: int, directory: Path) -> None:
+def save(context: click.Context, number: int, directory: Path, as_json: bool) -> None:
     """Save the attachments of mail NUMBER into DIRECTORY; no file there is overwritten."""
     with desk_of(context, alone=False) as desk:
         letter = open_letter(desk.folders.one(number).zip_file)
+        saved: list[str] = []
         for attachment in letter.attachments:
-            click.echo(letter.save_attachment(attachment.name, directory))
+            path = letter.save_attachment(attachment.name, directory)
+            saved.append(str(path))
+            if not as_json:
+                # At once: a large one takes a while, and another may fail.
+                click.echo(path)
+        show(saved, as_json, lambda: None)
 
 
 def mail_row(mail: FiledMail) -> dict[str, object]:

@@ -9,6 +9,7 @@ import click
 
 from sealmail_client.cli.program import Commands, desk_of, json_option, readable, show, tell_doubts
 from sealmail_client.cli.tables import Column, tell_table
+from sealmail_client.cli.values import PRICE
 from sealmail_client.desk import Desk
 from sealmail_client.errors import CannotWrite, ClientError
 from sealmail_client.following import follow_queue, something_queued
@@ -20,6 +21,7 @@ from sealmail_client.safe_files import create_private
 from sealmail_client.sending import Sender
 from sealmail_client.servers import LoginRefused
 from sealmail_net.errors import NetworkError
+from sealmail_pow import Difficulty
 from sealmail_protocol.dates import format_date
 
 _COLUMNS = (
@@ -128,6 +130,34 @@ def cancel(context: click.Context, number: int, as_json: bool) -> None:
     with desk_of(context) as desk:
         copies = desk.outbox.cancel(number, desk.clock())
         show(message_row(copies), as_json, lambda: tell_messages(copies))
+
+
+@outbox.command()
+@click.argument("number", type=int)
+@click.option(
+    "--max-price",
+    type=PRICE,
+    required=True,
+    help="What is paid at most from now on: bd,BITS,N, or seconds such as 2s.",
+)
+@json_option
+@click.pass_context
+def pay(context: click.Context, number: int, max_price: Difficulty, as_json: bool) -> None:
+    """Agree to a higher price for message NUMBER, and send it where that was all it waited for."""
+    with desk_of(context) as desk:
+        desk.require_valid_key()
+        copies = desk.outbox.agree(number, max_price)
+        asyncio.run(_send_paid(desk, copies))
+        copies = desk.outbox.copies(copies[0].number)
+        show(message_row(copies), as_json, lambda: tell_messages(copies))
+    require_sent(copies)
+
+
+async def _send_paid(desk: Desk, copies: Sequence[OutgoingMessage]) -> None:
+    sender = Sender(desk)
+    await ask_home(desk, sender)
+    for copy in copies:
+        await sender.advance(copy.number)
 
 
 def _export(messages: tuple[OutgoingMessage, ...], path: Path) -> None:

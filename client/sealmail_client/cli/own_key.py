@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sealmail_client.cli.program import desk_of, tell_doubts
+from sealmail_client.cli.program import desk_of, json_option, show, tell_doubts
 from sealmail_client.desk import Desk
 from sealmail_client.errors import CannotWrite
 from sealmail_client.own_key import OwnKey
@@ -36,8 +36,9 @@ def export(context: click.Context, file: Path) -> None:
 
 
 @click.command()
+@json_option
 @click.pass_context
-def rotate(context: click.Context) -> None:
+def rotate(context: click.Context, as_json: bool) -> None:
     """Let mail be sealed to a new subkey from now on, and publish it.
 
     The former one ends, and is kept to open mail that was sealed to it.
@@ -46,7 +47,11 @@ def rotate(context: click.Context) -> None:
         desk.require_valid_key()
         added = _own_key(desk).rotate()
         tell_doubts(asyncio.run(publish_everywhere(desk)))
-        click.echo(f"mail is sealed to the subkey {added} from now on")
+        show(
+            {"key_id": desk.settings.key_id.hex, "subkey": added},
+            as_json,
+            lambda: click.echo(f"mail is sealed to the subkey {added} from now on"),
+        )
 
 
 @click.command(name="passphrase")
@@ -89,8 +94,11 @@ def change_passphrase(context: click.Context, no_passphrase: bool) -> None:
     help="The secret key or its passphrase is gone: write the revoked public key to a file for "
     "your correspondents, since servers cannot be told.",
 )
+@json_option
 @click.pass_context
-def revoke(context: click.Context, yes: bool, certificate: Path | None, key_lost: bool) -> None:
+def revoke(
+    context: click.Context, yes: bool, certificate: Path | None, key_lost: bool, as_json: bool
+) -> None:
     """Declare the own key void, for everybody and for good.
 
     Nothing is sent, claimed or published with it any more, and nobody seals to it. Mail that you
@@ -103,7 +111,11 @@ def revoke(context: click.Context, yes: bool, certificate: Path | None, key_lost
             click.echo(f"{settings.user_id}, {settings.key_id}: this cannot be undone.", err=True)
             click.confirm("Revoke this key?", abort=True, err=True)
         doubts = asyncio.run(revoke_identity(desk, text, key_lost=key_lost))
-    click.echo(f"{settings.key_id} is revoked")
+    show(
+        {"key_id": settings.key_id.hex, "revoked": True, "published": not doubts},
+        as_json,
+        lambda: click.echo(f"{settings.key_id} is revoked"),
+    )
     tell_doubts(doubts)
     if doubts:
         click.echo("the next `sealmail fetch` or `sealmail key publish` tries again", err=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import select
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -61,7 +62,20 @@ class Program(Commands):
         except (NetworkError, Undecided) as error:
             _fail(error, NETWORK_EXIT_CODE, *_ways_out(error))
         except (OSError, sqlite3.Error, MemoryError) as error:
+            if reader_has_left(error):
+                # click ends quietly then, as programs in a pipe do.
+                raise
             _fail(error, MACHINE_EXIT_CODE)
+
+
+def reader_has_left(error: Exception) -> bool:
+    """Return whether what was printed found no reader any more, as before ``| head``."""
+    if not isinstance(error, BrokenPipeError):
+        return False
+    # Another pipe may be the broken one.
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    return bool(output.poll(0))
 
 
 def _ways_out(error: Exception) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sealmail_client.cli.program import tell_doubts, watcher
+from sealmail_client.cli.program import show, tell_doubts, watcher
 from sealmail_client.cli.values import ADDRESS, AUTH_KEY, INVITATION, PRICE, SERVER
 from sealmail_client.cli.ways_out import ways_out_options
 from sealmail_client.connecting import DIRECTLY, Connecting
@@ -186,12 +186,18 @@ def invitation_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def settle(member: Member, passphrase: str | None) -> None:
-    """Publish a new identity, and tell the user what he has now."""
+def settle(member: Member, passphrase: str | None, as_json: bool) -> None:
+    """Publish a new identity, and tell the user what he has now, published or not."""
     settings = member.settings
-    click.echo(f"your key is {settings.key_id}")
-    click.echo(f"its revocation certificate is {member.home.revocation_file}:")
-    click.echo("  keep a copy where nobody else finds it; it ends the key if you ever must")
+    row = {
+        "key_id": settings.key_id.hex,
+        "user_id": settings.user_id,
+        "address": settings.address,
+        "transport": str(settings.transport),
+        "revocation_certificate": str(member.home.revocation_file),
+    }
+    if not as_json:
+        _tell_key(member)
 
     def known() -> str | None:
         return passphrase
@@ -200,9 +206,17 @@ def settle(member: Member, passphrase: str | None) -> None:
         try:
             tell_doubts(asyncio.run(publish_everywhere(desk)))
         except (ClientError, NetworkError):
+            show({**row, "published": False}, as_json, lambda: None)
             click.echo("it is made, but not published: `sealmail init` goes on with it", err=True)
             raise
-    click.echo(f"published on {settings.transport}: others find you as {settings.address}")
+    published = f"published on {settings.transport}: others find you as {settings.address}"
+    show({**row, "published": True}, as_json, lambda: click.echo(published))
+
+
+def _tell_key(member: Member) -> None:
+    click.echo(f"your key is {member.settings.key_id}")
+    click.echo(f"its revocation certificate is {member.home.revocation_file}:")
+    click.echo("  keep a copy where nobody else finds it; it ends the key if you ever must")
 
 
 def _ask(

@@ -1,7 +1,7 @@
 """The options that say how an identity goes out, for all commands that make or change one."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,15 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "dns": DnsUse,
     "ca_certificates": _ca_certificates,
 }
+
+
+def ways_out_row(ways: Connecting) -> dict[str, object]:
+    """Return how the identity goes out as scripts see it, by the names of the settings."""
+    values = {one.name: getattr(ways, one.name) for one in fields(ways)}
+    return {
+        name: value if value is None or isinstance(value, bool) else str(value)
+        for name, value in values.items()
+    }
 
 
 def tell_ways_out(ways: Connecting) -> None:
