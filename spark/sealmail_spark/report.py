@@ -15,7 +15,7 @@ from sealmail_spark.codes import CODES, SEVERITIES
 from sealmail_spark.history import Drift
 from sealmail_spark.report_style import STYLE
 from sealmail_spark.results import Summary, readable
-from sealmail_spark.svg import Series, bars, lines
+from sealmail_spark.svg import PATTERNS, Series, bars, lines
 
 _TYPES: Final = (
     *("key-announcement", "address-claim", "message-announcement"),
@@ -72,7 +72,7 @@ class Report:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\';'
             " style-src 'unsafe-inline'\">"
-            f"<title>Sealmail audit</title><style>{STYLE}</style></head><body>"
+            f"<title>Sealmail audit</title><style>{STYLE}</style></head><body>{PATTERNS}"
             f"{self._head()}{self._kinds()}{self._drift()}{sections}{self._evidence()}"
             "</body></html>"
         )
@@ -340,7 +340,7 @@ def _users(report: Report) -> str:
     return (
         f"<p>Storing once saves {saved:,.0f} bytes. Data that nobody names: {orphans:,.0f} bytes."
         " Apportioned is the total with data shared among its recipients."
-        f"</p><table class='evidence'><thead><tr><th>user</th>{heads}</tr></thead>"
+        f"</p><table class='users'><thead><tr><th>user</th>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 
@@ -350,7 +350,10 @@ def _sum_of(found: Sequence[Mapping[str, float]], users: Iterable[str]) -> float
 
 
 def _row(name: str, values: Sequence[float]) -> str:
-    numbers = "".join(f'<td class="number">{value:,.0f}</td>' for value in values)
+    titled = zip(_BYTES_OF_USER, values, strict=True)
+    numbers = "".join(
+        f'<td class="number" title="{title}">{value:,.0f}</td>' for title, value in titled
+    )
     return f"<tr><td>{name}</td>{numbers}</tr>"
 
 
