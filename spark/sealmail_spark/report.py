@@ -13,6 +13,7 @@ from typing import Any, Final
 from sealmail_protocol.dates import format_date
 from sealmail_spark.codes import CODES, SEVERITIES
 from sealmail_spark.history import Drift
+from sealmail_spark.prices import PRICES
 from sealmail_spark.report_style import STYLE
 from sealmail_spark.results import Summary, readable
 from sealmail_spark.svg import PATTERNS, Series, bars, lines
@@ -275,7 +276,9 @@ def _prices(report: Report) -> str:
     }
     if not measures:
         return ""
-    bits = sorted({int(group) for found in measures.values() for group in found})
+    # The recommended price may lie between two of these, where it would bend the curves.
+    known = {int(group) for found in measures.values() for group in found}
+    bits = sorted(known.intersection(PRICES))
     series = [
         Series(name.rpartition(", ")[2], tuple(found.get(str(each)) for each in bits))
         for name, found in measures.items()

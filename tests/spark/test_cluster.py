@@ -1,7 +1,6 @@
 """Audits where nothing is installed: a standalone cluster, a packed environment, Spark Connect."""
 
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.spark.cluster import bare_python, standalone_cluster
-from tests.spark.conftest import BRISK, SINGLE
+from tests.spark.cluster import bare_python, connect_server, standalone_cluster
+from tests.spark.conftest import SINGLE
 
 from sealmail_spark.generator.making import Made
 from sealmail_spark.packing import pack
@@ -119,17 +118,15 @@ def test_every_command_runs_on_a_cluster_with_a_packed_environment(
 
 
 def test_every_command_runs_through_spark_connect(asked: Asked, tmp_path: Path) -> None:
-    """A session without access to the JVM finds the same, and writes the same files."""
+    """A server that has nothing of ours is sent it, and finds and writes all but signatures."""
     told = tmp_path / "told"
-    environment = {"SPARK_REMOTE": "local[2]", "SPARK_LOCAL_DIRS": str(tmp_path)}
-    # Into a file: a server that lingers would hold a pipe open.
-    with told.open("w") as output:
+    with connect_server(tmp_path, bare_python(tmp_path)) as server, told.open("w") as output:
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), *asked.arguments],
-            env={**os.environ, **environment, "JDK_JAVA_OPTIONS": BRISK},
+            [sys.executable, str(PROGRAM), *asked.arguments, "--master", server],
             stdout=output,
             stderr=output,
             timeout=SECONDS,
         )
     assert done.returncode == 0, told.read_text()
-    asked.assert_all_was_found(signatures=True)
+    asked.assert_all_was_found(signatures=False)
+    assert "signatures were left out" in told.read_text()

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sealmail_spark.cli.running import figures_shown
+from sealmail_spark.prices import PRICES, Market, price_rows
 from sealmail_spark.report import Figure, Report
 from sealmail_spark.results import Summary
 from sealmail_spark.schemas import FIGURES
@@ -71,6 +72,16 @@ def test_a_plot_is_readable_without_colour() -> None:
     dashes = re.findall(r'stroke-dasharray="([^"]*)"', of_lines)
     assert len(set(dashes)) == len(lines)
     assert dashes[: len(lines)] == dashes[len(lines) :]
+
+
+def test_prices_are_drawn_evenly_whatever_is_recommended() -> None:
+    """A price between two of the others would bend curves that are straight."""
+    market = Market(core_rate=77.5e6)
+    assert market.recommended.bits not in PRICES
+    html = page(*(("pow", *row) for row in price_rows(market)), jobs=("pow",))
+    assert f"Recommended SenderProofOfWork: <b>bd,{market.recommended.bits},2</b>" in html
+    cards = [int(bits) for bits in re.findall(r"<title>cards, (\d+): ", html)]
+    assert cards == list(PRICES)
 
 
 def test_labels_overlap_neither_each_other_nor_the_edge() -> None:
