@@ -95,6 +95,8 @@ def connect_server(place: Path, python: Path) -> Iterator[str]:
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
+        # Progress is told of queries, too, that take no two seconds.
+        "spark.connect.progress.reportInterval": "50ms",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -33,8 +33,9 @@ def run(*arguments: str) -> int:
 
 def hasten(spark: SparkSession | None) -> None:
     """Have a session do little beside its work."""
-    for name, value in SMALL.items() if spark else ():
-        spark.conf.set(name, value)
+    if spark is not None:
+        for name, value in SMALL.items():
+            spark.conf.set(name, value)
 
 
 def every(

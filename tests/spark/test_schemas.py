@@ -64,9 +64,9 @@ def assert_columns(frame: DataFrame, schema: StructType, *more: str) -> None:
 
 # What a column is in JSON, a date being one of the protocol.
 IN_JSON: dict[DataType, tuple[type, str]] = {
-    StringType(): (str, ""),
+    StringType(): (str, ".*"),
     TimestampType(): (str, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
-    DoubleType(): (float, ""),
+    DoubleType(): (float, ".*"),
 }
 
 
@@ -79,7 +79,7 @@ def assert_json(rows: list[dict[str, Any]], schema: StructType) -> None:
             kind, form = IN_JSON[field.dataType]
             value = row[field.name]
             assert isinstance(value, kind) or (field.nullable and value is None), field
-            assert value is None or not form or re.fullmatch(form, value), field
+            assert value is None or re.fullmatch(form, str(value), re.DOTALL), field
 
 
 @pytest.mark.parametrize("job", [*JOBS, "delivery"])
@@ -164,11 +164,16 @@ def test_files_have_their_schemas(
 
 def test_no_job_calls_python_for_a_row() -> None:
     """Jobs are made of what Spark has built in: nothing of theirs travels to be called there."""
-    of_python = re.compile(r"\budf\b|\bpandas|mapInArrow|mapInPandas|applyIn|\.rdd\b|foreach")
+    of_python = re.compile(r"\budf\b|\bpandas(?!\.types)|mapIn\w+|applyIn|\.rdd\b|foreach")
     sources = list(Path(jobs.__file__).parent.glob("*.py"))
     assert {source.stem for source in sources} >= {*JOBS, "delivery"}
-    for source in sources:
-        assert not of_python.search(source.read_text(encoding="utf-8")), source.name
+    sources += Path(jobs.__file__).parents[1].glob("*.py")
+    # Blocks of an export are examined by what examines those of a store, where that is read.
+    allowed = {"reading.py": {"mapInArrow"}}
+    found = {
+        each.name: set(of_python.findall(each.read_text(encoding="utf-8"))) for each in sources
+    }
+    assert {name: calls for name, calls in found.items() if calls} == allowed
 
 
 @pytest.mark.parametrize(
