@@ -424,6 +424,17 @@ class Session:
         )
         await self._answer(Word.DONE if isinstance(verdict, Accepted) else Word.FAILED)
 
+    async def _partner_waiting(self, command: commands.PartnerWaiting) -> None:
+        async def take(lines: Lines) -> Verdict:
+            poster, until = command.userid, command.until
+            kept = await self._services.intake.wait_with_partner(command.key, lines, poster, until)
+            if kept is None:
+                raise NotServed("what the partner lets wait is not kept here")
+            return kept
+
+        verdict = await self._hand_in(command, take, _take_no_data)
+        await self._answer(Word.FAILED if verdict is None else Word.DONE)
+
     async def _partner_account(self, command: commands.PartnerAccount) -> None:
         taken = await self._services.partner.merge_account(command)
         await self._answer(Word.DONE if taken else Word.FAILED)
@@ -443,6 +454,11 @@ class Session:
     async def _partner_pair(self, command: commands.PartnerPair) -> None:
         paired = await self._services.partner.accept(command, self.visitor)
         await self._answer(Word.DONE if paired else Word.FAILED)
+
+
+def _take_no_data(_: Lines) -> DataReceiver:
+    """Leave data to others: only text waits for an account, a price or a key."""
+    raise NotServed("data that waits for a key")
 
 
 def _count_self_test(view: WriteView) -> None:
@@ -480,6 +496,7 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.Replicate: Session._replicate,
     commands.RepLogin: Session._rep_login,
     commands.PartnerQueued: Session._partner_queued,
+    commands.PartnerWaiting: Session._partner_waiting,
     commands.PartnerAccount: Session._partner_account,
     commands.PartnerDrop: Session._partner_drop,
     commands.PartnerList: Session._partner_list,
