@@ -134,23 +134,24 @@ class Intake:
 
     async def wait_with_partner(
         self, key: BlockKey, lines: _Lines, poster: str | None, until: datetime
-    ) -> Verdict | None:
-        """Let an entry wait that waits at the partner, or in, unless it was decided here before.
+    ) -> bool:
+        """Let an entry wait that waits at the partner, or in; tell whether it need not come again.
 
-        ``None`` is for one that is not kept. Why is not remembered: the partner, which goes on
-        with it, tells it again.
+        One that was decided here before stays that. Why one is not kept is not remembered: the
+        partner, which goes on with it, tells it again.
         """
         arrival = Arrival.waiting_at_partner(poster, until)
         [entry] = await self._examine(key, [lines], arrival)
         candidate = entry.candidate
         if candidate is None or candidate.block.type not in MAY_WAIT:
-            return None
+            return False
         stored = await self._store.read(lambda view: view.verdict(entry.digest))
         if stored is not None and stored.kept_until >= self._clock():
-            return parse_verdict(stored.text)
+            # Telling it again must not bring back what was dropped, say.
+            return True
         [verdict] = await self._commit([await self._verified(entry)], arrival)
         self._partnership.wake()
-        return None if isinstance(verdict, Refused) else verdict
+        return not isinstance(verdict, Refused)
 
     @property
     def limits(self) -> Limits:

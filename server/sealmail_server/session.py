@@ -20,7 +20,16 @@ from sealmail_protocol.dates import format_date
 from sealmail_protocol.dns_records import txt_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import RATE_LIMITED
-from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
+from sealmail_protocol.replies import (
+    Accepted,
+    Banner,
+    LineReply,
+    Listing,
+    Pending,
+    Pong,
+    Verdict,
+    Word,
+)
 from sealmail_server.accounts import AccountRefused
 from sealmail_server.body_reading import BodyReader, DataReceiver, Lines
 from sealmail_server.clock_guard import ClockState
@@ -427,13 +436,13 @@ class Session:
     async def _partner_waiting(self, command: commands.PartnerWaiting) -> None:
         async def take(lines: Lines) -> Verdict:
             poster, until = command.userid, command.until
-            kept = await self._services.intake.wait_with_partner(command.key, lines, poster, until)
-            if kept is None:
-                raise NotServed("what the partner lets wait is not kept here")
-            return kept
+            intake = self._services.intake
+            if not await intake.wait_with_partner(command.key, lines, poster, until):
+                raise NotServed("what waits at the partner is not kept here")
+            return Pending()
 
         verdict = await self._hand_in(command, take, _take_no_data)
-        await self._answer(Word.FAILED if verdict is None else Word.DONE)
+        await self._answer(Word.DONE if isinstance(verdict, Pending) else Word.FAILED)
 
     async def _partner_account(self, command: commands.PartnerAccount) -> None:
         taken = await self._services.partner.merge_account(command)

@@ -33,6 +33,9 @@ def let_wait(
     Raises ``otherwise`` when there is no room for it.
     """
     until = _until(candidate, arrival, now, limits)
+    if arrival.replicated:
+        # Let in at the partner, it waits longer than what waited at both, and is not asked more.
+        view.remove_waiting(candidate.digest)
     if not view.is_waiting(candidate.digest):
         size = len(candidate.header)
         for name, limit in (
