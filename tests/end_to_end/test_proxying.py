@@ -42,8 +42,8 @@ def test_no_server_but_the_home_is_dialled(paula: User, bob: User) -> None:
     row = paula.outcome(sent["number"], "sent", "outbox")
     assert row["recipients"][0]["server"] == f"server={bob.server.address}"
     assert row["recipients"][0]["sent"] is not None
-    (mail,) = bob.does("fetch", "--json").value["filed"]
-    assert mail["subject"] == "By proxy"
+    filed = bob.does("fetch", "--json").value["filed"]
+    assert [mail["subject"] for mail in filed].count("By proxy") == 1
     paula.outcome(sent["number"], "acknowledged")
     bob.does("send", "--to", paula.address, "--server", str(paula.server.address),
              "--subject", "Back", "--message", "text")  # fmt: skip
