@@ -119,7 +119,7 @@ dist-spark: dist $(STAMPS)/test ## pack what audits need on a cluster into dist/
 	@ls "$(DIST)"
 
 screenshots: test-needs $(STAMPS)/test ## render the pages of a report to build/screenshots
-	@.ci/system-packages chromium:chromium
+	@.ci/system-packages chromium:chromium pdftoppm:poppler-utils
 	@$(BIN)/python bench/screenshots.py build/screenshots
 
 clean: ## remove everything that make made
