@@ -59,7 +59,7 @@ class WriteView(ReadView):
         return number
 
     def restore_data(self, data: BlockData) -> None:
-        """Give large data its file, whether one is there or not: it may be damaged.
+        """Give large data its file, also if one is there: it may be damaged.
 
         Without an entry that needs it the file goes after the commit.
         """
