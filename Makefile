@@ -35,6 +35,8 @@ BENCHMARKS := $(sort $(wildcard bench/bench_*.py))
 # the other. Python itself is never downloaded.
 export UV_CACHE_DIR := $(CURDIR)/$(VENV)/cache
 export UV_PYTHON_DOWNLOADS := never
+# Without bytecode every program that is started compiles all that it imports: half a second each.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-header $(LOCK_OPTIONS)
@@ -119,7 +121,7 @@ dist-spark: dist $(STAMPS)/test ## pack what audits need on a cluster into dist/
 	@ls "$(DIST)"
 
 screenshots: test-needs $(STAMPS)/test ## render the pages of a report to build/screenshots
-	@.ci/system-packages chromium:chromium
+	@.ci/system-packages chromium:chromium pdftoppm:poppler-utils
 	@$(BIN)/python bench/screenshots.py build/screenshots
 
 clean: ## remove everything that make made

@@ -1,4 +1,4 @@
-"""Renders a report as a desk, a phone and paper show it, to be looked at.
+"""Renders a report as a desk, a phone and paper show it, as PNG, to be looked at.
 
     screenshots.py DIRECTORY
 
@@ -6,6 +6,7 @@ The report is of an invented pair of stores, audited again after faults came, an
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,24 @@ from sealmail_spark.generator.making import add_faults, make_pair
 BLOCKS = 5000
 FAULTS = 3
 MAILS = 300
-# Name, width and height in pixels of the screen.
-SCREENS = (("desk", 1200, 6000), ("phone", 500, 8000))
+# Name and width in pixels of the screen; a picture is as high as the page is there.
+SCREENS = (("desk", 1200), ("phone", 390))
+# A window of the browser is not narrower, so the page stands in a frame, and so wide a window
+# shows it whole.
+NARROWEST = 500
+# The frame is as high as its page, and tells it in the title.
+FRAME = """<!doctype html><title>?</title><style>body{{margin:0;background:#888}}
+iframe{{display:block;border:0;width:{width}px;height:100px;background:#fff}}</style>
+<iframe src="{page}"></iframe><script>
+onload = () => {{
+  const frame = document.querySelector("iframe");
+  const height = frame.contentDocument.documentElement.scrollHeight;
+  frame.style.height = height + "px";
+  document.title = height;
+}};
+</script>
+"""
+DOTS_AN_INCH = 80
 SECONDS = 300
 
 
@@ -52,17 +69,34 @@ def ledger(now: datetime) -> str:
 
 def render(page: Path, target: Path) -> None:
     """Have a browser draw a page on every screen and on paper."""
-    chromium = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    for name, width, height in SCREENS:
+    for name, width in SCREENS:
+        frame = target / f"{name}.html"
+        frame.write_text(FRAME.format(width=width, page=page.as_uri()), encoding="utf-8")
+        (height,) = re.findall(r"<title>(\d+)</title>", browse(frame, "--dump-dom"))
         picture = target / f"report-{name}.png"
-        size = f"--window-size={width},{height}"
-        command = [*chromium, size, f"--screenshot={picture}", page.as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        size = f"--window-size={max(width, NARROWEST)},{height}"
+        browse(frame, size, f"--screenshot={picture}")
+        frame.unlink()
         print(picture)
     paper = target / "report.pdf"
-    command = [*chromium, "--no-pdf-header-footer", f"--print-to-pdf={paper}", page.as_uri()]
-    subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
-    print(paper)
+    # There may be fewer sheets than the last time.
+    for sheet in target.glob("paper-*.png"):
+        sheet.unlink()
+    browse(page, "--no-pdf-header-footer", f"--print-to-pdf={paper}")
+    sheets = [*("pdftoppm", "-png", "-r", str(DOTS_AN_INCH)), str(paper), str(target / "paper")]
+    subprocess.run(sheets, check=True, timeout=SECONDS)
+    print(paper, *sorted(target.glob("paper-*.png")), sep="\n")
+
+
+def browse(page: Path, *options: str) -> str:
+    """Have a browser with a profile of its own open a page; return what it prints."""
+    with tempfile.TemporaryDirectory(prefix="sealmail-") as profile:
+        settings = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars")
+        # Only with this may a file look at the height of another.
+        allowed = ("--allow-file-access-from-files", f"--user-data-dir={profile}")
+        command = ["chromium", *settings, *allowed, *options, page.as_uri()]
+        done = subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        return done.stdout.decode()
 
 
 def main(target: Path) -> None:
@@ -80,8 +114,8 @@ def main(target: Path) -> None:
         page = target / "report.html"
         told = ("--replicas", "--ledger", str(place / "ledger.jsonl"))
         audit("report", str(page), str(place / "stores"), *history, *told)
-    render(page.absolute(), target)
+    render(page, target)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]).absolute())

@@ -1,13 +1,20 @@
-"""What all tests share: time by directory, what tests measure, and how hypothesis behaves.
+"""What all tests share: bytecode, time by directory, what tests measure, how hypothesis behaves.
 
 A test tells a figure by ``record_property("told", text)``; it is printed at the end.
 """
 
+import os
+import sys
 from collections import Counter, defaultdict
 from pathlib import PurePosixPath
 
 import hypothesis
 import pytest
+
+# Tests start some thousand programs and workers; where no bytecode is kept, each compiles anew
+# all that it imports, which takes longer than what it is started for.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A deadline for one example measures the load of the machine; pytest-timeout bounds every test.
 hypothesis.settings.register_profile("sealmail", deadline=None)

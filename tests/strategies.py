@@ -216,6 +216,7 @@ COMMANDS: dict[type[c.Command], st.SearchStrategy[c.Command]] = {
         c.PartnerAccount, digests, _names, st.sampled_from(("confirmed", "disabled", "undefined"))
     ),
     c.PartnerQueued: st.builds(c.PartnerQueued, block_keys),
+    c.PartnerWaiting: st.builds(c.PartnerWaiting, block_keys, st.none() | _names, dates),
     c.PartnerList: st.builds(c.PartnerList, st.sampled_from(BlockType), block_keys),
     c.PartnerPair: st.builds(
         c.PartnerPair,

@@ -27,6 +27,7 @@ from sealmail_protocol.commands import (
     PartnerPair,
     PartnerQueued,
     PartnerSync,
+    PartnerWaiting,
     Ping,
     Quit,
     Replicate,
@@ -94,6 +95,11 @@ def _userid(text: str) -> str:
 
 def _auth_key(text: str) -> str:
     return _matching(_NAME, text, "an auth key of 8 to 40 letters and digits")
+
+
+def _poster(text: str) -> str | None:
+    name = _matching(_REPLICATED_NAME, text, "a userid of 4 to 40 letters and digits")
+    return None if name.lower() == "none" else name
 
 
 def _digest(text: str) -> bytes:
@@ -179,8 +185,7 @@ def _store_proxy(words: list[str]) -> StoreProxy:
 def _replicate(words: list[str]) -> Replicate:
     key, rest = _keyed(words)
     _count(rest, 1)
-    name = _matching(_REPLICATED_NAME, rest[0], "a userid of 4 to 40 letters and digits")
-    return Replicate(key, None if name.lower() == "none" else name)
+    return Replicate(key, _poster(rest[0]))
 
 
 def _login(words: list[str]) -> Login:
@@ -249,6 +254,12 @@ def _partner_queued(words: list[str]) -> PartnerQueued:
     return PartnerQueued(key)
 
 
+def _partner_waiting(words: list[str]) -> PartnerWaiting:
+    key, rest = _keyed(words)
+    _count(rest, 2)
+    return PartnerWaiting(key, _poster(rest[0]), parse_date(rest[1]))
+
+
 def _partner_list(words: list[str]) -> PartnerList:
     _count(words, 2)
     return PartnerList(BlockType(words[0].lower()), BlockKey.from_hex(words[1]))
@@ -290,6 +301,7 @@ _PARSERS: dict[str, Callable[[list[str]], Command]] = {
     "PARTNER DROP": _partner_drop,
     "PARTNER ACCOUNT": _partner_account,
     "PARTNER QUEUED": _partner_queued,
+    "PARTNER WAITING": _partner_waiting,
     "PARTNER LIST": _partner_list,
     "PARTNER PAIR": _partner_pair,
     "PARTNER SYNC": _bare(PartnerSync),

@@ -302,6 +302,21 @@ class PartnerQueued:
 
 
 @dataclass(frozen=True, slots=True)
+class PartnerWaiting:
+    """``PARTNER WAITING key userid date`` and a body: what waits for an account, price or key.
+
+    ``until`` is when it need not wait any more.
+    """
+
+    key: BlockKey
+    userid: str | None
+    until: datetime
+
+    def __str__(self) -> str:
+        return f"PARTNER WAITING {self.key} {self.userid or 'none'} {format_date(self.until)}"
+
+
+@dataclass(frozen=True, slots=True)
 class PartnerList:
     """``PARTNER LIST type from-key``: key and digest lines from that key on."""
 
@@ -339,7 +354,10 @@ PlainCommand = (
     | PartnerDrop | PartnerAccount | PartnerList | PartnerPair | PartnerSync
     | GetDhtValue | ListDhtValues
 )  # fmt: skip
-BodyCommand = StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | StoreDhtValue
+BodyCommand = (
+    StoreServer | StoreEntangled | StoreProxy | Replicate | PartnerQueued | PartnerWaiting
+    | StoreDhtValue
+)  # fmt: skip
 # Whose bodies begin with Post-To lines.
 NAMING_TARGETS = (StoreProxy, PartnerQueued)
 Command = PlainCommand | BodyCommand

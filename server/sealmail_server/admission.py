@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from sealmail_pow import Difficulty
 from sealmail_protocol.block_codec import parse_text_block
 from sealmail_protocol.blocks import (
     AddressClaim,
@@ -75,6 +76,9 @@ def admit(view: WriteView, candidate: Candidate, given: Decision) -> Verdict:
     anything is put.
     """
     verdict, kept_until = _ADMIT[candidate.block.type](view, candidate, given)
+    if given.arrival.replicated and isinstance(verdict, Accepted):
+        # What the partner let in need not wait here any more.
+        view.remove_waiting(candidate.digest)
     stored = StoredVerdict(candidate.digest, str(verdict), kept_until)
     view.put_verdict(stored, given.limits.verdicts)
     return verdict
@@ -145,15 +149,7 @@ def _admit_claim(view: WriteView, candidate: Candidate, given: Decision) -> _Out
     if (None if key is None else key.digest) != candidate.verified_by:
         raise StaleCertificate
     if key is None:
-        return let_wait(
-            view,
-            candidate,
-            given.arrival,
-            block.key_id,
-            given.now,
-            given.limits,
-            otherwise=no_key(candidate),
-        )
+        return _let_wait(view, candidate, given, block.key_id, otherwise=no_key(candidate))
     entry = candidate.entry(given.arrival)
     if view.entry(entry.type, entry.key, entry.identity) is None:
         make_room_for_claim(view, entry)
@@ -196,21 +192,38 @@ def _judge_mail(
     """Judge by what is known here: account, mailbox, stamp and price; ``None`` lets it in."""
     block = candidate.block
     assert isinstance(block, MessageAnnouncement)  # noqa: S101 - the table says so
-    awaits, now, limits = block.recipient, given.now, given.limits
     if not place.awaited:
         nobody = InvalidBlock(Refusal.RECIPIENT, "the recipient has no account here")
-        return let_wait(view, candidate, given.arrival, awaits, now, limits, otherwise=nobody)
+        return _let_wait(view, candidate, given, block.recipient, otherwise=nobody)
     if block.mailbox not in terms.mailboxes:
         raise InvalidBlock(Refusal.RECIPIENT, f"the recipient has no mailbox {block.mailbox}")
     if place.seen_nonces:
         check_nonces(view, candidate, nonces)
-    asked = asked_for(view, candidate, place, held, terms.price, limits)
+    asked = asked_for(view, candidate, place, held, terms.price, given.limits)
     if pays(candidate, asked):
         return None
     too_cheap = InvalidBlock(Refusal.PRICE, f"{asked} is asked")
-    return let_wait(
-        view, candidate, given.arrival, awaits, now, limits, otherwise=too_cheap, demand=asked
+    return _let_wait(view, candidate, given, block.recipient, otherwise=too_cheap, demand=asked)
+
+
+def _let_wait(
+    view: WriteView,
+    candidate: Candidate,
+    given: Decision,
+    awaits: KeyId,
+    *,
+    otherwise: InvalidBlock,
+    demand: Difficulty | None = None,
+) -> tuple[Pending, datetime]:
+    """Keep a candidate until ``awaits`` comes, and let the partner keep it too."""
+    arrival, now = given.arrival, given.now
+    new = not view.is_waiting(candidate.digest)
+    pending = let_wait(
+        view, candidate, arrival, awaits, now, given.limits, otherwise=otherwise, demand=demand
     )
+    if not arrival.by_partner:
+        given.partnership.tell_waiting(view, candidate.digest, candidate.key, now, new=new)
+    return pending
 
 
 def _admit_acknowledgment(view: WriteView, candidate: Candidate, given: Decision) -> _Outcome:

@@ -33,13 +33,15 @@ class Arrival:
     """By which way a block came. ``visitor`` is who may be asked for rights, if anybody is.
 
     A replicated block was decided by the partner: what depends on the state of a server is
-    not asked again.
+    not asked again. What only waits at the partner is judged here like what came here first;
+    ``waits_until`` is when it need not wait any more.
     """
 
     poster: str | None
     source: str
     replicated: bool = False
     visitor: Visitor | None = None
+    waits_until: datetime | None = None
 
     @classmethod
     def stored(cls, visitor: Visitor) -> "Arrival":
@@ -51,6 +53,16 @@ class Arrival:
     def replicated_for(cls, poster: str | None) -> "Arrival":
         """Return the arrival of what the partner took from ``poster``."""
         return cls(poster, PARTNER, replicated=True)
+
+    @classmethod
+    def waiting_at_partner(cls, poster: str | None, until: datetime) -> "Arrival":
+        """Return the arrival of what the partner took from ``poster``, and lets wait."""
+        return cls(poster, PARTNER, waits_until=until)
+
+    @property
+    def by_partner(self) -> bool:
+        """Whether the partner has it too."""
+        return self.source == PARTNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,7 @@ def examine(
     """Check form, key, date, stamp and poster; raise ``InvalidBlock``. Costs CPU, no disk."""
     block = parse_text_block(decode_lines(lines))
     _check_poster(block, key, arrival)
-    future = MAX_FUTURE_REPLICATED if arrival.replicated else MAX_FUTURE
+    future = MAX_FUTURE_REPLICATED if arrival.by_partner else MAX_FUTURE
     bits = check_text_block(block, key, now, future)
     check_age(block, now, limits)
     if isinstance(block, KeyAnnouncement) and not arrival.replicated and block.expires < now:

@@ -1,9 +1,9 @@
 """Comparing with the partner: what it lacks of what is here is queued for it.
 
-Accounts, tombstones and the outgoing queue are told whole. The first copy after a pairing is
-that, and the repair when the queue could not hold everything. Both servers do it, each for what
-it has itself. Where it has got to is written down together with what was queued, so that it goes
-on after a stop.
+Accounts, tombstones, the outgoing queue and what waits are told whole. The first copy after a
+pairing is that, and the repair when the queue could not hold everything. Both servers do it, each
+for what it has itself. Where it has got to is written down together with what was queued, so that
+it goes on after a stop.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class Comparison:
         _log.warning("compared with the partner: %d blocks queued for it", place.copied)
 
     async def _begin(self) -> _Place:
-        """Queue all accounts, tombstones and proxied blocks: few, and not listed."""
+        """Queue all accounts, tombstones, proxied and waiting blocks: few, and not listed."""
         now, place = self._clock(), _Place()
         accounts = await self._store.read(lambda view: view.accounts())
         shared = [each for each in accounts if is_shared(each)]
@@ -130,6 +130,7 @@ class Comparison:
 
             await self._store.write(bury)
         await self._tell_queue(now)
+        await self._tell_waiting(now)
         await self._store.write(place.write)
         self._partnership.wake()
         return place
@@ -151,6 +152,22 @@ class Comparison:
                         tell_again(view, row, now)
 
                 await self._store.write(tell)
+
+    async def _tell_waiting(self, now: datetime) -> None:
+        """Tell of what waits here; of what the partner let in it is the partner to tell."""
+        after = 0
+        while True:
+            after, page = await self._store.read(lambda view: view.all_waiting(after))  # noqa: B023 - as above
+            if not page:
+                return
+
+            def tell(view: WriteView) -> None:
+                for each in page:  # noqa: B023 - as above
+                    # One may have gone meanwhile, and its row would stay.
+                    if not each.replicated and view.is_waiting(each.digest):
+                        self._partnership.tell_waiting(view, each.digest, each.key, now, new=True)
+
+            await self._store.write(tell)
 
     async def _compare_from(self, remote: RemoteServer, place: _Place) -> _Place:
         """Compare one page of the partner's listing with what is here; return the next place."""

@@ -43,7 +43,7 @@ from sealmail_server.partnership import Partnership
 from sealmail_server.quotas import Arriving
 from sealmail_server.refusals import Refusals
 from sealmail_server.visitor import Visitor
-from sealmail_server.waiting import arrival_of, lines_of
+from sealmail_server.waiting import MAY_WAIT, arrival_of, lines_of
 from sealmail_store import (
     WAITING_PAGE,
     BlockStore,
@@ -131,6 +131,27 @@ class Intake:
     async def replicate_text(self, key: BlockKey, lines: _Lines, poster: str | None) -> Verdict:
         """Take a text body that the partner took from ``poster``."""
         return await self._take(key, lines, Arrival.replicated_for(poster))
+
+    async def wait_with_partner(
+        self, key: BlockKey, lines: _Lines, poster: str | None, until: datetime
+    ) -> bool:
+        """Let an entry wait that waits at the partner, or in; tell whether it need not come again.
+
+        One that was decided here before stays that. Why one is not kept is not remembered: the
+        partner, which goes on with it, tells it again.
+        """
+        arrival = Arrival.waiting_at_partner(poster, until)
+        [entry] = await self._examine(key, [lines], arrival)
+        candidate = entry.candidate
+        if candidate is None or candidate.block.type not in MAY_WAIT:
+            return False
+        stored = await self._store.read(lambda view: view.verdict(entry.digest))
+        if stored is not None and stored.kept_until >= self._clock():
+            # Telling it again must not bring back what was dropped, say.
+            return True
+        [verdict] = await self._commit([await self._verified(entry)], arrival)
+        self._partnership.wake()
+        return not isinstance(verdict, Refused)
 
     @property
     def limits(self) -> Limits:
@@ -334,7 +355,7 @@ class Intake:
         if not arrival.replicated:
             # Once for all of them: who is slow is waited for once.
             stored = zip(digests, verdicts, strict=True)
-            await self._told([digest for digest, each in stored if isinstance(each, Accepted)])
+            await self._told([digest for digest, each in stored if not isinstance(each, Refused)])
         if len(entries) > 1:
             self._bundles.remember(whole, digests)
         return worst(tuple(verdicts))

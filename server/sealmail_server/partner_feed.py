@@ -19,6 +19,7 @@ from sealmail_store import (
     QueueRow,
     ReadView,
     StoredEntry,
+    WaitingEntry,
     WriteView,
 )
 
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 # Rows read ahead, told or waiting for their answer; reading begins anew when half are done.
 AHEAD = 512
-# Bytes of small data that these may hold together.
+# Bytes of small data and of waiting entries that these may hold together.
 _AHEAD_BYTES = 8 * 1024**2
 # A block that the partner does not take is offered again after these, the last one repeated.
 PUT_OFF = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60))
@@ -37,7 +38,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A row, and what it refers to; neither entry nor account if that is no longer there.
+    """A row, and what it refers to: an entry, an account or what waits; none if that is gone.
 
     ``proxied`` are the rows of the outgoing queue that it mirrors.
     """
@@ -45,6 +46,7 @@ class Item:
     row: QueueRow
     entry: StoredEntry | None = None
     account: Account | None = None
+    waiting: WaitingEntry | None = None
     proxied: tuple[QueueRow, ...] = ()
 
 
@@ -233,6 +235,8 @@ def _items(view: ReadView, now: datetime, out: frozenset[int]) -> list[Item]:
             if item.entry is not None and item.entry.data is not None:
                 content = item.entry.data.content
                 room -= len(content) if isinstance(content, bytes) else 0
+            if item.waiting is not None:
+                room -= len(item.waiting.header)
             items.append(item)
     return items
 
@@ -240,6 +244,8 @@ def _items(view: ReadView, now: datetime, out: frozenset[int]) -> list[Item]:
 def _item(view: ReadView, row: QueueRow) -> Item:
     if row.kind == QueueKind.ACCOUNT:
         return Item(row, account=view.account(row.digest))
+    if row.kind == QueueKind.PENDING:
+        return Item(row, waiting=view.waiting_entry(row.digest))
     entry = None if row.entry is None else view.numbered(row.entry)
     if row.kind == QueueKind.MIRROR:
         return Item(row, entry=entry, proxied=view.queue.about(row.digest))

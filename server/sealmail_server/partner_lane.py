@@ -15,6 +15,7 @@ from sealmail_protocol.commands import (
     PartnerAccount,
     PartnerDrop,
     PartnerQueued,
+    PartnerWaiting,
     Ping,
     Replicate,
     RepLogin,
@@ -96,6 +97,12 @@ def errands_for(item: Item, *, original: bool) -> tuple[Errand, ...]:
                 whole = errands[0].body + item.entry.header
                 errands[0] = Errand(errands[0].command, whole, item.entry.data)
             return tuple(errands)
+        case QueueKind.PENDING:
+            waiting = item.waiting
+            if original or waiting is None:
+                return ()
+            told = PartnerWaiting(waiting.key, waiting.poster, waiting.until)
+            return (Errand(told, waiting.header),)
         case _:
             entry = item.entry
             if entry is None:

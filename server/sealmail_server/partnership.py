@@ -12,6 +12,7 @@ from sealmail_net.pins import PinStore
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.commands import ADMINISTRATOR, REPLICATION
 from sealmail_protocol.dates import format_date, parse_date
+from sealmail_protocol.keys import BlockKey
 from sealmail_store import (
     Account,
     EntryName,
@@ -25,11 +26,12 @@ from sealmail_store import (
 )
 
 # What may wait for the partner; the first two are small, and never dropped. What mirrors the
-# outgoing queue is bounded by the limits of that.
+# outgoing queue is bounded by the limits of that, and what tells of waiting entries by theirs.
 PARTNER_KINDS = (
     QueueKind.ACCOUNT,
     QueueKind.TOMBSTONE,
     QueueKind.MIRROR,
+    QueueKind.PENDING,
     QueueKind.REPLICATE,
 )
 # Set while the queue does not hold all that the partner lacks, and how far both were compared.
@@ -131,6 +133,21 @@ class Partnership:
     def room(self, view: ReadView) -> int:
         """Return how many more blocks may wait for the partner; those set aside wait too."""
         return max(0, self.cap - view.space(queue_space(QueueKind.REPLICATE)).entries)
+
+    def tell_waiting(
+        self, view: WriteView, digest: bytes, key: BlockKey, now: datetime, *, new: bool
+    ) -> None:
+        """Queue an entry that begins to wait here, or hasten one that came again.
+
+        The row goes with the entry. An original could not let it wait.
+        """
+        if not self.paired or view.setting(IS_ORIGINAL) == "yes":
+            return
+        rows = view.queue.about(digest, QueueKind.PENDING)
+        for row in rows:
+            view.queue.hasten(row.number)
+        if new and not rows:
+            view.queue.put(QueueRow(QueueKind.PENDING, digest, now, key=key))
 
     def copy_entry(self, view: WriteView, found: EntryName, type: str, now: datetime) -> bool:
         """Queue what the partner was found to lack; tells whether it was not queued before."""

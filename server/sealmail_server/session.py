@@ -20,7 +20,16 @@ from sealmail_protocol.dates import format_date
 from sealmail_protocol.dns_records import txt_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import RATE_LIMITED
-from sealmail_protocol.replies import Accepted, Banner, LineReply, Listing, Pong, Verdict, Word
+from sealmail_protocol.replies import (
+    Accepted,
+    Banner,
+    LineReply,
+    Listing,
+    Pending,
+    Pong,
+    Verdict,
+    Word,
+)
 from sealmail_server.accounts import AccountRefused
 from sealmail_server.body_reading import BodyReader, DataReceiver, Lines
 from sealmail_server.clock_guard import ClockState
@@ -425,6 +434,17 @@ class Session:
         )
         await self._answer(Word.DONE if isinstance(verdict, Accepted) else Word.FAILED)
 
+    async def _partner_waiting(self, command: commands.PartnerWaiting) -> None:
+        async def take(lines: Lines) -> Verdict:
+            poster, until = command.userid, command.until
+            intake = self._services.intake
+            if not await intake.wait_with_partner(command.key, lines, poster, until):
+                raise NotServed("what waits at the partner is not kept here")
+            return Pending()
+
+        verdict = await self._hand_in(command, take, _take_no_data)
+        await self._answer(Word.DONE if isinstance(verdict, Pending) else Word.FAILED)
+
     async def _partner_account(self, command: commands.PartnerAccount) -> None:
         taken = await self._services.partner.merge_account(command)
         await self._answer(Word.DONE if taken else Word.FAILED)
@@ -444,6 +464,11 @@ class Session:
     async def _partner_pair(self, command: commands.PartnerPair) -> None:
         paired = await self._services.partner.accept(command, self.visitor)
         await self._answer(Word.DONE if paired else Word.FAILED)
+
+
+def _take_no_data(_: Lines) -> DataReceiver:
+    """Leave data to others: only text waits for an account, a price or a key."""
+    raise NotServed("data that waits for a key")
 
 
 def _count_self_test(view: WriteView) -> None:
@@ -481,6 +506,7 @@ HANDLERS: dict[type[Command], Handler] = {
     commands.Replicate: Session._replicate,
     commands.RepLogin: Session._rep_login,
     commands.PartnerQueued: Session._partner_queued,
+    commands.PartnerWaiting: Session._partner_waiting,
     commands.PartnerAccount: Session._partner_account,
     commands.PartnerDrop: Session._partner_drop,
     commands.PartnerList: Session._partner_list,

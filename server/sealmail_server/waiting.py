@@ -12,6 +12,7 @@ from sealmail_server.candidates import Arrival, Candidate
 from sealmail_server.limits import Limits
 from sealmail_store import WAITING, WaitingEntry, WriteView, source_space
 
+MAY_WAIT = frozenset({BlockType.MESSAGE_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM})
 # Long enough for an account or a price on its way from the partner.
 WAITS_FOR = timedelta(hours=24)
 
@@ -32,6 +33,9 @@ def let_wait(
     Raises ``otherwise`` when there is no room for it.
     """
     until = _until(candidate, arrival, now, limits)
+    if arrival.replicated:
+        # Let in at the partner, it waits longer than what waited at both, and is not asked more.
+        view.remove_waiting(candidate.digest)
     if not view.is_waiting(candidate.digest):
         size = len(candidate.header)
         for name, limit in (
@@ -39,7 +43,7 @@ def let_wait(
             (source_space(WAITING, arrival.source), limits.waiting_bytes_by_source),
         ):
             # What the partner lets wait was limited there, by its own sources.
-            whole = limits.waiting_bytes if arrival.replicated else limit
+            whole = limits.waiting_bytes if arrival.by_partner else limit
             if view.space(name).bytes + size > whole:
                 raise otherwise
         view.put_waiting(
@@ -59,7 +63,7 @@ def let_wait(
 
 def arrival_of(entry: WaitingEntry) -> Arrival:
     """Return the arrival of an entry that is judged again; its poster was asked for before."""
-    return Arrival(entry.poster, entry.source, entry.replicated)
+    return Arrival(entry.poster, entry.source, entry.replicated, waits_until=entry.until)
 
 
 def lines_of(entry: WaitingEntry) -> tuple[bytes, ...]:
@@ -75,4 +79,5 @@ def no_key(candidate: Candidate) -> InvalidBlock:
 def _until(candidate: Candidate, arrival: Arrival, now: datetime, limits: Limits) -> datetime:
     if arrival.replicated and isinstance(candidate.block, AddressClaim):
         return candidate.block.date + limits.max_age[BlockType.ADDRESS_CLAIM]
-    return now + WAITS_FOR
+    latest = now + WAITS_FOR
+    return min(arrival.waits_until or latest, latest)

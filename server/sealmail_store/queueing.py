@@ -20,8 +20,9 @@ from sealmail_store.spaces import PROXIED, SpaceBook
 
 
 class QueueKind(StrEnum):
-    """What a row asks for. The first four are for the partner, in the order of their urgency.
+    """What a row asks for. The first five are for the partner, in the order of their urgency.
 
+    ``PENDING`` tells it of an entry that waits for an account, a price or a key.
     ``MIRROR`` tells it of proxied blocks and what became of them; what it has told us of its own
     stands here as ``MIRRORED``.
     """
@@ -29,6 +30,7 @@ class QueueKind(StrEnum):
     ACCOUNT = "account"
     TOMBSTONE = "tombstone"
     MIRROR = "mirror"
+    PENDING = "pending"
     REPLICATE = "replicate"
     PROXY = "proxy"
     MIRRORED = "mirrored"
@@ -299,6 +301,11 @@ class QueueBook(QueueView):
         for kind, state in rows:
             if state == QueueState.WAITING:
                 self._spaces.queued(kind, -1)
+
+    def waiting_goes(self, digest: bytes) -> None:
+        """Forget what waits to tell of an entry that waits no more; the view calls it."""
+        rows = self.about(digest, QueueKind.PENDING)
+        self.finish(row.number for row in rows)
 
     def _gone(self, kind: str, state: str, entry: int | None) -> None:
         """Count a row out, and remove the block that was held for it alone."""

@@ -243,6 +243,20 @@ class ReadView:
         ).fetchall()
         return (rows[-1][0] if rows else after), tuple(map(waiting_of, rows))
 
+    def all_waiting(
+        self, after: int = 0, limit: int = WAITING_PAGE
+    ) -> tuple[int, tuple[WaitingEntry, ...]]:
+        """Return a page of what waits for anybody, and the place to go on ``after``."""
+        rows: Any = self._connection.execute(
+            WAITING + "id > ? ORDER BY id LIMIT ?", (after, limit)
+        ).fetchall()
+        return (rows[-1][0] if rows else after), tuple(map(waiting_of, rows))
+
+    def waiting_entry(self, digest: bytes) -> WaitingEntry | None:
+        """Return the entry with this digest, if it waits."""
+        rows: Any = self._connection.execute(WAITING + "digest = ?", (digest,))
+        return next(map(waiting_of, rows), None)
+
     def arrived(self, *, account_state: str) -> tuple[bytes, ...]:
         """Return every key id that something waits for and that is here by now.
 

@@ -149,6 +149,7 @@ class WriteView(ReadView):
         ).fetchone()
         if row is not None:
             self._spaces.waiting_goes(*row)
+            self.queue.waiting_goes(digest)
         return row is not None
 
     def remove_waited(self, now: datetime, limit: int) -> int:

@@ -13,9 +13,10 @@ from typing import Any, Final
 from sealmail_protocol.dates import format_date
 from sealmail_spark.codes import CODES, SEVERITIES
 from sealmail_spark.history import Drift
+from sealmail_spark.prices import PRICES
 from sealmail_spark.report_style import STYLE
 from sealmail_spark.results import Summary, readable
-from sealmail_spark.svg import Series, bars, lines
+from sealmail_spark.svg import PATTERNS, Series, bars, lines
 
 _TYPES: Final = (
     *("key-announcement", "address-claim", "message-announcement"),
@@ -72,7 +73,7 @@ class Report:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta http-equiv="Content-Security-Policy" content="default-src \'none\';'
             " style-src 'unsafe-inline'\">"
-            f"<title>Sealmail audit</title><style>{STYLE}</style></head><body>"
+            f"<title>Sealmail audit</title><style>{STYLE}</style></head><body>{PATTERNS}"
             f"{self._head()}{self._kinds()}{self._drift()}{sections}{self._evidence()}"
             "</body></html>"
         )
@@ -275,7 +276,9 @@ def _prices(report: Report) -> str:
     }
     if not measures:
         return ""
-    bits = sorted({int(group) for found in measures.values() for group in found})
+    # The recommended price may lie between two of these, where it would bend the curves.
+    known = {int(group) for found in measures.values() for group in found}
+    bits = sorted(known.intersection(PRICES))
     series = [
         Series(name.rpartition(", ")[2], tuple(found.get(str(each)) for each in bits))
         for name, found in measures.items()
@@ -340,7 +343,7 @@ def _users(report: Report) -> str:
     return (
         f"<p>Storing once saves {saved:,.0f} bytes. Data that nobody names: {orphans:,.0f} bytes."
         " Apportioned is the total with data shared among its recipients."
-        f"</p><table class='evidence'><thead><tr><th>user</th>{heads}</tr></thead>"
+        f"</p><table class='users'><thead><tr><th>user</th>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table>"
     )
 
@@ -350,7 +353,10 @@ def _sum_of(found: Sequence[Mapping[str, float]], users: Iterable[str]) -> float
 
 
 def _row(name: str, values: Sequence[float]) -> str:
-    numbers = "".join(f'<td class="number">{value:,.0f}</td>' for value in values)
+    titled = zip(_BYTES_OF_USER, values, strict=True)
+    numbers = "".join(
+        f'<td class="number" title="{title}">{value:,.0f}</td>' for title, value in titled
+    )
     return f"<tr><td>{name}</td>{numbers}</tr>"
 
 

@@ -23,12 +23,18 @@ th,td{text-align:left;vertical-align:top;padding:.35rem .5rem;border-bottom:1px 
 code{overflow-wrap:anywhere;font-size:.8rem}td{overflow-wrap:anywhere}
 figure{margin:1rem 0}figcaption{font-weight:600}
 figure ul{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;margin:0;padding:0 0 0 10%}
-figure li{font-size:.85rem}svg.key{width:.8em;height:.8em;margin-right:.35em}
+figure li{font-size:.85rem}svg.key{width:1.8em;height:.9em;margin-right:.35em}
+svg.patterns{position:absolute;width:0;height:0}
 small{color:var(--faint)}
 svg{width:100%;height:auto;font:12px system-ui,sans-serif;fill:var(--ink)}
 svg .grid{stroke:var(--line)}
-@media (max-width:40rem){body{padding:.7rem}svg{font-size:17px}}
+.evidence td:first-child{white-space:nowrap}.evidence td:nth-child(2){min-width:12rem}
+@media (max-width:40rem){body{padding:.7rem}svg{font-size:20px}
+.evidence thead,.users thead{display:none}
+.evidence tr,.users tr{display:block;border-bottom:1px solid var(--line);padding:.3rem 0}
+.evidence td,.users td{display:block;border:0;padding:.1rem}
+.users td[title]:before{content:attr(title) " ";float:left;color:var(--faint)}}
 @media print{:root{--ink:#000;--paper:#fff;--faint:#444;--line:#bbb;--fault:#8c1d18;
---warning:#7a4600;--notice:#084a86;--good:#116329}body{max-width:none;padding:0}
-figure,tr,.tiles{break-inside:avoid}h2{break-after:avoid}}
+--warning:#7a4600;--notice:#084a86;--good:#116329}html{font-size:10pt}body{max-width:none;padding:0}
+figure>svg{width:85%}figure,tr,.tiles{break-inside:avoid}h2{break-after:avoid}}
 """

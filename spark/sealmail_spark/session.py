@@ -6,12 +6,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql import SparkSession
 
 from sealmail_spark.packing import pack
+from sealmail_spark.progress import Bar
 from sealmail_spark.source import SealmailSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.shell.progress import ProgressHandler
 
 _APPLICATION: Final = "sealmail-audit"
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
@@ -66,6 +70,8 @@ def _start(master: str | None, *, watched: bool) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://"):
         spark = (builder.remote(master) if master else builder).getOrCreate()
+        if watched:
+            spark.registerProgressHandler(cast("ProgressHandler", Bar(sys.stderr)))
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
         with tempfile.TemporaryDirectory(prefix="sealmail-") as directory:

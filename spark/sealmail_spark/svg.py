@@ -1,4 +1,7 @@
-"""Plots as inline SVG: bars, stacked bars and lines, each readable without colour and in print."""
+"""Plots as inline SVG: bars, stacked bars and lines, each readable without colour and in print.
+
+The layers of stacked bars are told apart by patterns, which a page must have once: ``PATTERNS``.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,12 +11,21 @@ from typing import Final
 
 _WIDTH, _HEIGHT = 640, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 30
-# Told apart by those who see colours otherwise, too (Okabe and Ito), and by their dashes.
+# Told apart by those who see colours otherwise, too (Okabe and Ito); by all others, by dashes and
+# by what is drawn on them.
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHES: Final = ("", "7 4", "2 3", "9 3 2 3", "1 4", "12 5")
+_HATCHES: Final = (
+    "",
+    "M-2 2l4-4M-2 10l12-12M6 10l4-4",
+    "M1 2h2M5 6h2",
+    "M0 4h8",
+    "M-2 6l4 4M-2-2l12 12M6-2l4 4",
+    "M0 4h8M4 0v8",
+)
 _TICKS = 5
 # A letter on a phone, where text is larger against the plot.
-_LETTER = 10
+_LETTER = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +34,14 @@ class Series:
 
     name: str
     values: tuple[float | None, ...]
+
+
+def _pattern(number: int) -> str:
+    return (
+        f'<pattern id="layer{number}" width="8" height="8" patternUnits="userSpaceOnUse">'
+        f'<rect width="8" height="8" fill="{_colour(number)}"/>'
+        f'<path d="{_HATCHES[number]}" stroke="#fff" stroke-width="1.6"/></pattern>'
+    )
 
 
 def bars(title: str, labels: Sequence[str], series: Sequence[Series], unit: str) -> str:
@@ -41,12 +61,16 @@ def bars(title: str, labels: Sequence[str], series: Sequence[Series], unit: str)
             told = f"{labels[place]}, {each.name}: {_short(value)} {unit}"
             parts.append(
                 f'<rect x="{x:.1f}" y="{high:.1f}" width="{width * 0.8:.1f}"'
-                f' height="{max(low - high, 0.5):.1f}" fill="{_colour(number)}">'
+                f' height="{max(low - high, 0.5):.1f}" fill="{_layer(number)}">'
                 f"<title>{escape(told)}</title></rect>"
             )
             base += value
     ticks = [(_y(value, top), _short(value)) for value in _linear_ticks(top)]
-    return _figure(title, unit, ticks, _places(labels), parts, series)
+    keys = [
+        f'<rect width="24" height="12" fill="{_layer(number)}"/>' for number in range(len(series))
+    ]
+    legend = _legend(series, keys)
+    return _figure(title, unit, ticks, _places(labels), parts, legend)
 
 
 def lines(
@@ -74,17 +98,14 @@ def lines(
             y = _between(math.log10(value), low, high) if log else _y(value, top)
             points.append((_LEFT + (place + 0.5) * width, y, f"{labels[place]}: {_short(value)}"))
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
-        colour, dash = _colour(number), _DASHES[number % len(_DASHES)]
-        parts.append(
-            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"'
-            f' stroke-dasharray="{dash}"/>'
-        )
+        parts.append(f'<polyline points="{path}" fill="none" {_stroke(number)}/>')
         parts += [
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}">'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{_colour(number)}">'
             f"<title>{escape(f'{each.name}, {told} {unit}')}</title></circle>"
             for x, y, told in points
         ]
-    return _figure(title, unit, ticks, _places(labels), parts, series)
+    keys = [f'<path d="M0 6h24" {_stroke(number)}/>' for number in range(len(series))]
+    return _figure(title, unit, ticks, _places(labels), parts, _legend(series, keys))
 
 
 def _figure(
@@ -93,7 +114,7 @@ def _figure(
     ticks: Sequence[tuple[float, str]],
     places: Sequence[tuple[float, str]],
     parts: Sequence[str],
-    series: Sequence[Series],
+    legend: str,
 ) -> str:
     grid = "".join(
         f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
@@ -102,10 +123,9 @@ def _figure(
     )
     floor = _HEIGHT - _BOTTOM
     named = "".join(
-        f'<text x="{x:.1f}" y="{floor + 16}" text-anchor="middle">{escape(told)}</text>'
+        f'<text x="{x:.1f}" y="{floor + 20}" text-anchor="middle">{escape(told)}</text>'
         for x, told in places
     )
-    legend = _legend(series) if len(series) > 1 else ""
     return (
         f'<figure><figcaption>{escape(title)} <span class="unit">({escape(unit)})</span>'
         f'</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"'
@@ -114,32 +134,52 @@ def _figure(
     )
 
 
-def _legend(series: Sequence[Series]) -> str:
-    """Name the series, below the plot, where a narrow screen can break the line."""
+def _legend(series: Sequence[Series], keys: Sequence[str]) -> str:
+    """Name several series, below the plot, where a narrow screen can break the line."""
+    if len(series) < 2:
+        return ""
     named = "".join(
-        f'<li><svg viewBox="0 0 12 12" class="key"><rect width="12" height="12"'
-        f' fill="{_colour(place)}"/></svg>{escape(each.name)}</li>'
-        for place, each in enumerate(series)
+        f'<li><svg viewBox="0 0 24 12" class="key">{key}</svg>{escape(each.name)}</li>'
+        for each, key in zip(series, keys, strict=True)
     )
     return f"<ul>{named}</ul>"
 
 
 def _places(labels: Sequence[str]) -> list[tuple[float, str]]:
-    """Return where labels stand; only every so many where there is no room for all."""
+    """Return where labels stand; only every so many where there is no room for all.
+
+    Where one is longer than most, a neighbour is left out instead.
+    """
     room = _WIDTH - _LEFT - _RIGHT
     width = room / max(1, len(labels))
-    longest = max((len(label) for label in labels), default=1)
-    most = max(1, int(room / (_LETTER * (longest + 1))))
+    lengths = sorted(map(len, labels)) or [1]
+    most = max(1, int(room / (_LETTER * (lengths[len(lengths) // 2] + 1))))
     every = max(1, -(-len(labels) // most))
-    return [
-        (_LEFT + (place + 0.5) * width, label)
-        for place, label in enumerate(labels)
-        if place % every == 0
-    ]
+    placed, end = [], 0.0
+    for place in range(0, len(labels), every):
+        label = labels[place]
+        half = _LETTER * len(label) / 2
+        # Not out of the picture, nor into the one before.
+        x = max(half, min(_LEFT + (place + 0.5) * width, _WIDTH - half))
+        if x - half >= end:
+            placed.append((x, label))
+            end = x + half
+    return placed
 
 
 def _colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
+
+
+def _layer(number: int) -> str:
+    """Return how a layer is filled: the first in plain, each other with a pattern of its own."""
+    place = number % len(COLOURS)
+    return f"url(#layer{place})" if place else COLOURS[0]
+
+
+def _stroke(number: int) -> str:
+    dash = _DASHES[number % len(_DASHES)]
+    return f'stroke="{_colour(number)}" stroke-width="2.5" stroke-dasharray="{dash}"'
 
 
 def _y(value: float, top: float) -> float:
@@ -175,3 +215,9 @@ def _short(value: float) -> str:
         return f"{value:.3g}"
     mantissa, exponent = f"{value:.0e}".split("e")
     return f"{mantissa}e{int(exponent)}"
+
+
+PATTERNS: Final = (
+    '<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>'
+    f"{''.join(map(_pattern, range(1, len(COLOURS))))}</defs></svg>"
+)

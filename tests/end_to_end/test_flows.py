@@ -237,6 +237,8 @@ def test_large_mail_of_somebody_who_was_written_to_does_not_wait(alice: User, bo
         row for row in bob.does("fetch", "--json").value["waiting"] if row["blocks"] == 15
     )
     assert listed["state"] == "large"
+    # Until she looks him up again, all that she writes bears the token that is void.
+    alice.does("key", "find", bob.address, "--server", str(bob.server.address))
 
 
 def test_mail_is_found_by_words_in_subject_people_and_text(alice: User, bob: User) -> None:

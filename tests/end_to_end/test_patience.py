@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.client.conftest import quick_home
 from tests.end_to_end.forging import forged_letter, leave, seal, sign
-from tests.end_to_end.programs import PRICE, User, free_port
+from tests.end_to_end.programs import PRICE, Server, User, free_port
 
 from sealmail_client import receiving
 from sealmail_client.desk import Desk, open_desk, utc_now
@@ -29,6 +29,12 @@ MIB = 1024 * 1024
 LIFETIME = timedelta(days=10)
 # Of one block, which may be as large as what is taken unasked.
 FEW = 8 * MIB
+
+
+@pytest.fixture(scope="module")
+def bob(place: Path, servers: tuple[Server, Server]) -> User:
+    """Return a reader whose clock may go wrong: no other test reads for this user."""
+    return User.settle(place, "Pat", "pat@b.example", servers[1])
 
 
 @pytest.fixture

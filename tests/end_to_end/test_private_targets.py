@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.client.conftest import quick_home
 from tests.end_to_end.forging import forged_letter, leave, seal
-from tests.end_to_end.programs import User
+from tests.end_to_end.programs import Server, User
 from tests.net.socks_server import SocksServer
 
 from sealmail_client.connecting import Connecting, DnsUse
@@ -22,6 +22,12 @@ from sealmail_client.sender_keys import sources_for_sender
 from sealmail_client.settings import Delivery, Settings
 from sealmail_net.errors import NetworkError
 from sealmail_protocol.addresses import ServerAddress, Transport
+
+
+@pytest.fixture(scope="module")
+def bob(place: Path, servers: tuple[Server, Server]) -> User:
+    """Return a reader for whom nothing of other tests waits."""
+    return User.settle(place, "Priya", "priya@b.example", servers[1])
 
 
 @asynccontextmanager

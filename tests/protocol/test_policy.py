@@ -31,7 +31,7 @@ anonymous user administrator replication: StoreServer AskVerdict GetDhtValue Sto
 anonymous user administrator replication: ListDhtValues
 user: StoreProxy GetProxy AskQueue Drop
 replication: Replicate RepLogin PartnerDrop PartnerAccount PartnerQueued PartnerList PartnerPair
-replication: PartnerSync
+replication: PartnerSync PartnerWaiting
 administrator: AddLogin RmLogin GenLogin Shutdown
 """
 LIMITED = """

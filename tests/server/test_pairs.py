@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.server.cut_apart import acknowledge
-from tests.server.mailing import RECIPIENT, SENDER, queue_of, send_mail
+from tests.server.mailing import RECIPIENT, queue_of, send_mail
 from tests.server.pairs import (
     Side,
     assert_equal,
@@ -36,12 +36,14 @@ from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.canonical import block_digest
 from sealmail_protocol.commands import Drop
 from sealmail_protocol.invitations import Invitation
-from sealmail_protocol.keys import BlockKey, mailbox_key
+from sealmail_protocol.keys import BlockKey, KeyId, mailbox_key
 from sealmail_protocol.replies import Word
 from sealmail_server.accounts import hash_auth_key
 from sealmail_server.operator import OperatorError
 from sealmail_server.operator_socket import ask_running_server
 
+# Who has no account yet.
+LATECOMER = KeyId(b"\x5e" * 20)
 # What ``record_property`` is.
 Tell = Callable[[str, object], None]
 
@@ -170,20 +172,29 @@ def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
     """With both nothing that was answered is missing; with async only what was within the lag."""
     with running_pair(tmp_path, f'replication = "{mode}"') as (first, second):
         made, last_hour = [], LastHour()
-        auth_key = first.operate("account", "add", SENDER.hex).strip()
+        user = User.create(tmp_path / "home", "wanda")
+        announcement, key = user.announcement(), BlockKey(user.key_id.raw)
+        user.close()
+        login = (key.hex, first.operate("account", "add", key.hex).strip())
 
         def last_things() -> None:
-            """Make an account, mail for it, a row that waits, and a dead letter."""
+            """Make an account, mail for it and for nobody yet, a key, and what is for others."""
             made.append(first.operate("account", "add", RECIPIENT.hex).strip())
-            on(first, _post_last, SENDER.hex, auth_key)
-            mail = message(RECIPIENT)
-            on(first, lambda remote: store_text(remote, mailbox_key("0", RECIPIENT), mail))
-            on(first, lambda remote: acknowledge(remote, b"the last one"))
+            on(first, post_last, *login)
+
+        async def post_last(remote: RemoteServer) -> None:
+            await store_text(remote, key, announcement)
+            for recipient in (RECIPIENT, LATECOMER):
+                await store_text(remote, mailbox_key("0", recipient), message(recipient))
+            await acknowledge(remote, b"the last one")
+            await _post_for_others(remote)
 
         last_hour.play(first, seconds, last_things)
         shutil.rmtree(first.directory)
-        login = (SENDER.hex, auth_key)
         rows = on(second, queue_of, *login)
+        # Who had no account yet gets one from the survivor.
+        late = {"do": "account add", "userid": LATECOMER.hex, "auth_key": ""}
+        ask_running_server(second.directory, late)
         second.end()
         content = content_of(second.directory)
     answered, held = last_hour.answered, {key for key, *_ in content["data"]}
@@ -203,7 +214,9 @@ def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
             ("waiting", "-"),
         ]
         assert hash_auth_key(made[0]) in {each[0] for each in content["accounts"]}
-        assert len(content["message-announcement"]) == len(content["acknowledgment"]) == 1
+        assert len(content["key-announcement"]) == len(content["acknowledgment"]) == 1
+        mailboxes = {key for key, *_ in content["message-announcement"]}
+        assert mailboxes == {mailbox_key("0", each).hex for each in (RECIPIENT, LATECOMER)}
     else:
         # The lag is told in whole seconds, and blocks came while it was asked for.
         bound = last_hour.lag + 1.0
@@ -211,7 +224,7 @@ def test_the_loss_of_a_data_directory_costs_what_the_mode_says(
         assert oldest <= bound
 
 
-async def _post_last(remote: RemoteServer) -> None:
+async def _post_for_others(remote: RemoteServer) -> None:
     """Hand in a block that waits for an hour, and one that no server may take any more."""
     line, moment = "Post-To: server=mail.example:8081", now()
     mail = message(RECIPIENT, date=moment)

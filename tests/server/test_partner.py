@@ -44,7 +44,7 @@ from sealmail_server.partner_feed import Item
 from sealmail_server.partner_lane import errands_for
 from sealmail_server.service import Server
 from sealmail_server.tls_identity import TlsIdentity, pin_of
-from sealmail_store import QueueKind
+from sealmail_store import QueueKind, queue_space
 
 PATIENCE = 30.0
 SOMEBODY = KeyId(b"\x5e" * 20)
@@ -532,6 +532,31 @@ def test_the_verdict_of_a_bundle_looks_once_for_what_the_partner_lacks(
             reads = server.services.store.reads
             assert await server.services.intake.verdict(digest) == Accepted(degraded=True)
             assert server.services.store.reads - reads < 10
+
+    run(scenario)
+
+
+def test_an_original_is_told_nothing_of_what_waits(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """It lets nothing wait, and gets what is let in; so before it is known for an original."""
+    place, moment = mailbox_key("0", SOMEBODY), now()
+    mails = [message(SOMEBODY, date=moment, data=b"mail %d" % number) for number in range(2)]
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", replication="both") as server:
+            async with await connect(server) as remote:
+                await store_text(remote, place, mails[0])
+                await until(lambda: told_all(server))
+                await store_text(remote, place, mails[1])
+            queued = queue_space(QueueKind.PENDING)
+            assert (await server.services.store.read(lambda view: view.space(queued))).entries == 0
+            assert partner.told == partner.others == []
+            await server.services.desk.add(SOMEBODY.hex, "A" * 20)
+            await until(lambda: includes(partner, {f"REPLICATE {place} none"}))
+            await until(lambda: told_all(server))
+        assert partner.told.count(f"REPLICATE {place} none") == 2
+        assert partner.others == []
 
     run(scenario)
 

@@ -1,7 +1,8 @@
-"""A standalone Spark cluster on loopback, and a Python that has nothing of ours."""
+"""A standalone cluster and a Spark Connect server on loopback; a Python with nothing of ours."""
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ _OF_SPARK = (
 _BRISK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @dataclass(frozen=True)
@@ -58,16 +60,7 @@ def standalone_cluster(place: Path, python: Path) -> Iterator[Cluster]:
     """Run a cluster whose workers use ``python``."""
     port, page = free_port(), free_port()
     url = f"spark://127.0.0.1:{port}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-    environment = kept | {
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(place / "local"),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "JDK_JAVA_OPTIONS": _BRISK,
-        "PYSPARK_PYTHON": str(python),
-        "PYSPARK_DRIVER_PYTHON": str(python),
-    }
+    environment = _environment(place, python)
     with ExitStack() as stack:
 
         def start(name: str, *arguments: str) -> None:
@@ -93,6 +86,64 @@ def standalone_cluster(place: Path, python: Path) -> Iterator[Cluster]:
             start(f"worker{number}", _WORKER, *own, "--cores", "1", "--memory", "600m", url)
         _wait_for_workers(f"http://127.0.0.1:{page}/json/", 2)
         yield Cluster(url, environment, place)
+
+
+@contextmanager
+def connect_server(place: Path, python: Path) -> Iterator[str]:
+    """Run a Spark Connect server whose workers use ``python``; yield its address."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        # Progress is told of queries, too, that take no two seconds.
+        "spark.connect.progress.reportInterval": "50ms",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--class", _CONNECT]
+    command += ["--master", "local[2]"]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    with (place / "connect.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "spark-internal"],
+            # It takes its memory as a daemon does, and works itself.
+            env=_environment(place, python) | {"SPARK_DAEMON_MEMORY": "640m"},
+            cwd=place,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            _wait_for_port(port, process)
+            yield f"sc://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(SECONDS)
+
+
+def _environment(place: Path, python: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    return kept | {
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(place / "local"),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "JDK_JAVA_OPTIONS": _BRISK,
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+    }
+
+
+def _wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise TimeoutError(f"nobody answers at port {port}")
 
 
 def _wait_for_workers(page: str, count: int) -> None:

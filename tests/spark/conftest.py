@@ -52,6 +52,14 @@ class Found:
         rows = [row for row in self.findings if row["store"] == store]
         return Counter((row["job"], row["code"], row["type"], row["key"]) for row in rows)
 
+    def dated(self, store: str) -> Counter[tuple[str, str, str, str, int]]:
+        """Return the same with the dates, in seconds since 1970."""
+        rows = [row for row in self.findings if row["store"] == store]
+        return Counter(
+            (row["job"], row["code"], row["type"], row["key"], int(row["date"].timestamp()))
+            for row in rows
+        )
+
     def figures_of(self, store: str) -> dict[tuple[str, str, str], float]:
         """Return all figures of one store that are not zero, by job, measure and group."""
         return {

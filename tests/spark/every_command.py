@@ -1,11 +1,15 @@
 """Runs every command of an audit in one session, as a program for a cluster.
 
-Given are one store, partners, a ledger and a directory for what is found, exit codes among it.
+Given are one store, partners, a ledger and a directory for what is found, exit codes among it;
+and options of every command, such as where Spark runs, if the environment does not tell.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from pyspark.sql import SparkSession
 
 from sealmail_spark.cli.program import main
 from sealmail_spark.session import close_session, open_session
@@ -27,7 +31,16 @@ def run(*arguments: str) -> int:
     return 0
 
 
-def every(store: str, partners: str, ledger: str, place: Path) -> dict[str, int]:
+def hasten(spark: SparkSession | None) -> None:
+    """Have a session do little beside its work."""
+    if spark is not None:
+        for name, value in SMALL.items():
+            spark.conf.set(name, value)
+
+
+def every(
+    store: str, partners: str, ledger: str, place: Path, options: Sequence[str]
+) -> dict[str, int]:
     """Run all commands but ``generate``; each job writes below ``place`` what it found."""
     asked = {
         "store": (store,),
@@ -38,24 +51,25 @@ def every(store: str, partners: str, ledger: str, place: Path) -> dict[str, int]
         "delivery": (ledger,),
         "report": (str(place / "report.html"), store),
     }
-    codes = {
-        name: run(name, *words, "--out", str(place / name), "--show", "0")
-        for name, words in asked.items()
-    }
-    export = str(place / "export")
-    codes["export"] = run("export", store, "--to", export)
-    codes["of export"] = run("store", export, "--out", str(place / "of export"), "--show", "0")
+    codes = {}
+    for name, words in asked.items():
+        out = ("--out", str(place / name), "--show", "0")
+        codes[name] = run(name, *words, *out, *options)
+        # The first may have opened the session.
+        hasten(SparkSession.getActiveSession())
+    export, out = str(place / "export"), ("--out", str(place / "of export"), "--show", "0")
+    codes["export"] = run("export", store, "--to", export, *options)
+    codes["of export"] = run("store", export, *out, *options)
     return codes
 
 
 if __name__ == "__main__":
-    store, partners, ledger, told = sys.argv[1:]
+    store, partners, ledger, told, *options = sys.argv[1:]
     place = Path(told)
-    spark = open_session()
-    for name, value in SMALL.items():
-        spark.conf.set(name, value)
+    if not options:
+        hasten(open_session())
     try:
-        codes = every(store, partners, ledger, place)
+        codes = every(store, partners, ledger, place, options)
     finally:
         close_session()
     (place / "codes.json").write_text(json.dumps(codes), encoding="utf-8")

@@ -31,8 +31,8 @@ from sealmail_verify.key_parts import sealing_parts
 
 HOUR, DAY = 3600, 86_400
 
-# job, code, type, key
-Found = tuple[str, str, str, str]
+# job, code, type, key, date
+Found = tuple[str, str, str, str, int]
 # job, measure, group
 Figure = tuple[str, str, str]
 ALGORITHMS = {1: "RSA", 22: "EdDSA"}
@@ -153,7 +153,9 @@ def _examine_value(row: dict[str, Any], seen: int, result: PlainAudit) -> None:
             "bad" if wrong.get("bad-signature") else "no key" if wrong["malformed"] else "good"
         )
         result.count("store", "DHT signature", f"{row['type']} {outcome}")
-    result.findings += [("store", code, row["type"], name) for code in wrong if wrong[code]]
+    result.findings += [
+        ("store", code, row["type"], name, row["date"]) for code in wrong if wrong[code]
+    ]
 
 
 def _signed(
@@ -202,7 +204,7 @@ def _examine(entry: _Entry, directory: Path, seen: int, result: PlainAudit) -> N
                 wrong.add("overstated-stamp")
     if (claimed if row["type"] == "data" else len(header)) > BLOCK_POLICY[row["type"]].size:
         wrong.add("too-large")
-    result.findings += [("store", code, row["type"], entry.key) for code in wrong]
+    result.findings += [("store", code, row["type"], entry.key, row["date"]) for code in wrong]
 
 
 def _compared(row: dict[str, Any], block: Block, seen: int) -> set[str]:
@@ -239,17 +241,19 @@ def _verify(entry: _Entry, keys: dict[bytes, KeyAnnouncement], result: PlainAudi
     owner = block.key_id.raw if isinstance(block, AddressClaim) else entry.row["key"]
     outcome = "no key"
     if owner not in keys:
-        result.findings.append(("store", "claim-without-key", kind, entry.key))
+        result.findings.append(("store", "claim-without-key", kind, entry.key, entry.row["date"]))
     else:
         armored = keys[owner].signed.armored_key
         try:
             found = Verifier().verify_clear_signed(block.signed.message, armored, KeyId(owner))
             outcome = "good"
             if kind == KEY and found.revoked != bool(entry.row["revoked"]):
-                result.findings.append(("store", "wrong-revocation", kind, entry.key))
+                result.findings.append(
+                    ("store", "wrong-revocation", kind, entry.key, entry.row["date"])
+                )
         except BadSignature:
             outcome = "bad"
-            result.findings.append(("store", "bad-signature", kind, entry.key))
+            result.findings.append(("store", "bad-signature", kind, entry.key, entry.row["date"]))
     result.count("store", "signature", f"{kind} {outcome}")
 
 
@@ -263,7 +267,9 @@ def _references(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
                 users[key].append(entry.row["holder"])
             if any(key not in sizes for key in named):
                 kind = entry.row["type"]
-                result.findings.append(("references", "missing-data", kind, entry.key))
+                result.findings.append(
+                    ("references", "missing-data", kind, entry.key, entry.row["date"])
+                )
     for key, holders in users.items():
         if key not in sizes:
             continue
@@ -286,9 +292,13 @@ def _references(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
             result.count("references", "orphans", "blocks")
             result.count("references", "orphans", "bytes", row["size"])
         if old and (loose or row["type"] != "data") and not row["revoked"]:
-            result.findings.append(("references", "kept-too-long", row["type"], entry.key))
+            result.findings.append(
+                ("references", "kept-too-long", row["type"], entry.key, row["date"])
+            )
         elif loose:
-            result.findings.append(("references", "orphan-data", row["type"], entry.key))
+            result.findings.append(
+                ("references", "orphan-data", row["type"], entry.key, row["date"])
+            )
 
 
 def _count_text(entry: _Entry, result: PlainAudit) -> None:
@@ -311,10 +321,12 @@ def _count_text(entry: _Entry, result: PlainAudit) -> None:
 
 def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
     claims: defaultdict[str, set[bytes]] = defaultdict(set)
+    dates: defaultdict[str, int] = defaultdict(int)
     for entry in entries:
         block, kind = entry.block, entry.row["type"]
         if isinstance(block, AddressClaim):
             claims[entry.key].add(block.key_id.raw)
+            dates[entry.key] = max(dates[entry.key], entry.row["date"])
             result.count("keys", "claims", "claims")
         if not isinstance(block, KeyAnnouncement):
             continue
@@ -331,16 +343,18 @@ def _keys(entries: list[_Entry], seen: int, result: PlainAudit) -> None:
             result.count("keys", "network", network)
         result.count("pow", "demanded", block.price.bits)
         if entry.row["revoked"]:
-            result.findings.append(("keys", "revoked-key", kind, entry.key))
+            result.findings.append(("keys", "revoked-key", kind, entry.key, entry.row["date"]))
         elif block.expires.timestamp() < seen:
-            result.findings.append(("keys", "stale-announcement", kind, entry.key))
+            result.findings.append(
+                ("keys", "stale-announcement", kind, entry.key, entry.row["date"])
+            )
         if facts.expires is not None and facts.expires.timestamp() < seen:
-            result.findings.append(("keys", "expired-key", kind, entry.key))
+            result.findings.append(("keys", "expired-key", kind, entry.key, entry.row["date"]))
         if facts.old_self_signature or (algorithm == "RSA" and bits < 2048):
-            result.findings.append(("keys", "weak-key", kind, entry.key))
+            result.findings.append(("keys", "weak-key", kind, entry.key, entry.row["date"]))
     for key, owners in claims.items():
         if len(owners) > 1:
-            result.findings.append(("keys", "rival-claims", "address-claim", key))
+            result.findings.append(("keys", "rival-claims", CLAIM, key, dates[key]))
 
 
 def _pow(
@@ -355,15 +369,16 @@ def _pow(
         _count_payment(block, min(entry.bits, entry.row["stamp_bits"]), result)
         paid[block.challenge, frozenset(block.stamp.nonces)].append(entry)
         if 2 * HOUR < entry.row["date"] - seen <= 48 * HOUR:
-            result.findings.append(("pow", "stamped-ahead", kind, entry.key))
+            result.findings.append(("pow", "stamped-ahead", kind, entry.key, entry.row["date"]))
         reader = keys.get(entry.row["holder"])
         worth = min(entry.bits, entry.row["stamp_bits"])
         if reader is not None and block.token is None and worth < reader.price.bits:
-            result.findings.append(("pow", "underpaid", kind, entry.key))
+            result.findings.append(("pow", "underpaid", kind, entry.key, entry.row["date"]))
     for alike in paid.values():
         if len(alike) > 1:
             key = min(BlockKey(entry.row["key"]) for entry in alike)
-            result.findings.append(("pow", "reused-stamp", "message-announcement", key.hex))
+            date = min(entry.row["date"] for entry in alike)
+            result.findings.append(("pow", "reused-stamp", MAIL, key.hex, date))
 
 
 def _count_payment(block: MessageAnnouncement, bits: int, result: PlainAudit) -> None:

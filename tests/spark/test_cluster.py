@@ -1,20 +1,28 @@
 """Audits where nothing is installed: a standalone cluster, a packed environment, Spark Connect."""
 
+import io
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 import tarfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 import pytest
-from tests.spark.cluster import bare_python, standalone_cluster
-from tests.spark.conftest import BRISK, SINGLE
+from pyspark.sql.connect.shell.progress import StageInfo
+from tests.spark.cluster import bare_python, connect_server, standalone_cluster
+from tests.spark.conftest import SINGLE
 
 from sealmail_spark.generator.making import Made
 from sealmail_spark.packing import pack
+from sealmail_spark.progress import Bar
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("every_command.py")
@@ -119,17 +127,53 @@ def test_every_command_runs_on_a_cluster_with_a_packed_environment(
 
 
 def test_every_command_runs_through_spark_connect(asked: Asked, tmp_path: Path) -> None:
-    """A session without access to the JVM finds the same, and writes the same files."""
-    told = tmp_path / "told"
-    environment = {"SPARK_REMOTE": "local[2]", "SPARK_LOCAL_DIRS": str(tmp_path)}
-    # Into a file: a server that lingers would hold a pipe open.
-    with told.open("w") as output:
+    """A server that has nothing of ours is sent it, and finds and writes all but signatures.
+
+    On a terminal a bar shows how far each query is.
+    """
+    with connect_server(tmp_path, bare_python(tmp_path)) as server, terminal() as (screen, shown):
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), *asked.arguments],
-            env={**os.environ, **environment, "JDK_JAVA_OPTIONS": BRISK},
-            stdout=output,
-            stderr=output,
+            [sys.executable, str(PROGRAM), *asked.arguments, "--master", server],
+            stdout=subprocess.DEVNULL,
+            stderr=screen,
             timeout=SECONDS,
         )
-    assert done.returncode == 0, told.read_text()
-    asked.assert_all_was_found(signatures=True)
+    told = b"".join(shown).decode()
+    assert done.returncode == 0, told
+    asked.assert_all_was_found(signatures=False)
+    assert "signatures were left out" in told
+    assert re.search(r"\r\x1b\[K\[=*> * \(\d+ \+ \d+\) / \d+\]", told)
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, list[bytes]]]:
+    """Yield a terminal to write to, and a list that at the end has what was shown on it."""
+    ours, theirs = pty.openpty()
+    shown: list[bytes] = []
+
+    def read() -> None:
+        # The last writer is gone: Linux says so by an error.
+        with suppress(OSError):
+            while part := os.read(ours, 4096):
+                shown.append(part)
+
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        yield theirs, shown
+    finally:
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+
+
+def test_a_bar_shows_how_far_a_query_is() -> None:
+    """Drawn anew with each word of progress, and gone at the end."""
+    screen = io.StringIO()
+    bar = Bar(screen)
+    stages = (StageInfo(0, 4, 4, 0, True), StageInfo(1, 4, 0, 0, False))
+    bar((), 0, "a", done=False)
+    bar(stages, 2, "a", done=False)
+    bar(stages, 0, "a", done=True)
+    lines = screen.getvalue().split("\r\x1b[K")
+    assert lines == ["", "", f"[{'=' * 18}>{' ' * 18} (4 + 2) / 8]", ""]

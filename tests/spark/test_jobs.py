@@ -1,5 +1,6 @@
 """The jobs, against what was seeded and against a plain auditor in one process."""
 
+import re
 from collections import Counter
 from datetime import timedelta
 from itertools import permutations
@@ -157,7 +158,7 @@ def test_every_seeded_fault_is_found_among_200_000_blocks(
 def test_a_plain_auditor_finds_the_same(found: Found, made: dict[str, Made], store: str) -> None:
     """Findings and figures are those of a single process that shares no code with the jobs."""
     plain = audit_plainly(made[store].directory)
-    assert found.of(store) == Counter(plain.findings), SEEDED_BY
+    assert found.dated(store) == Counter(plain.findings), SEEDED_BY
     figures = found.figures_of(store)
     expected = {figure: value for figure, value in plain.figures.items() if value}
     assert set(figures) == set(expected), SEEDED_BY
@@ -165,7 +166,11 @@ def test_a_plain_auditor_finds_the_same(found: Found, made: dict[str, Made], sto
 
 
 def test_every_finding_has_its_code_job_and_severity(found: Found) -> None:
-    """A finding says what the table of codes says of its kind."""
+    """A finding says what the table of codes says of its kind, and that what the page says."""
+    page = (Path(__file__).parents[2] / "docs" / "auditing.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (`[^|]+`) \| (fault|warning|notice) \|", page, re.MULTILINE)
+    told = {code: each for codes, each in lines for code in re.findall(r"`([\w-]+)`", codes)}
+    assert told == {code: row.severity for code, row in CODES.items()}
     for row in found.findings:
         assert (row["job"], row["severity"]) == (
             CODES[row["code"]].job,

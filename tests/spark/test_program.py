@@ -11,11 +11,13 @@ from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 from tests.spark.conftest import NOW
+from tests.spark.test_schemas import assert_json
 
 from sealmail_protocol.dates import format_date
 from sealmail_spark.cli.program import main
@@ -27,6 +29,7 @@ from sealmail_spark.generator.town import Town
 from sealmail_spark.generator.writing import write_store
 from sealmail_spark.history import History, Question
 from sealmail_spark.results import Summary, Tolerance
+from sealmail_spark.schemas import FINDINGS
 from sealmail_store import StoredEntry
 
 
@@ -50,11 +53,28 @@ def test_the_exit_code_says_whether_too_much_is_wrong(
     assert done.exit_code == 1
     assert "wrong-key" in done.stdout
     assert re.search(r"note: \d+ signatures were left out", done.stderr)
-    assert run("store", seeded, "--fail-on", "fault:100", "--json").exit_code == 0
+    borne = run("store", seeded, "--fail-on", "fault:100", "--json")
+    assert borne.exit_code == 0
+    assert_printed(json.loads(borne.stdout))
     lines = (tmp_path / "out" / "findings.jsonl").read_text().splitlines()
     written = [json.loads(line) for line in lines]
     assert {row["code"] for row in written} >= {"malformed", "wrong-key", "missing-bytes"}
     assert (tmp_path / "out" / "findings.parquet").is_dir()
+
+
+def assert_printed(told: dict[str, Any]) -> None:
+    """Assert that JSON for scripts has the names and types that they rely on."""
+    names = {name: type(value) for name, value in told.items()}
+    assert names == {
+        "summary": list,
+        "findings": list,
+        "signatures_left_out": int,
+        "keys_not_read": int,
+    }
+    for row in told["summary"]:
+        kinds = {name: type(value) for name, value in row.items()}
+        assert kinds == {"job": str, "severity": str, "code": str, "count": int}
+    assert_json(told["findings"], FINDINGS)
 
 
 def test_a_wrong_question_is_told_apart(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 import re
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from sealmail_spark.cli.running import figures_shown
+from sealmail_spark.prices import PRICES, Market, price_rows
 from sealmail_spark.report import Figure, Report
 from sealmail_spark.results import Summary
 from sealmail_spark.schemas import FIGURES
@@ -38,7 +40,7 @@ def test_many_users_displace_no_other_figure(spark: SparkSession) -> None:
     rows = re.findall(r"<tr><td>(?:<code>)?(.*?)(?:</code>)?</td>.*?</tr>", html)
     assert rows == [f"{USERS - 1 - place:040X}" for place in range(15)] + ["all users"]
     total = USERS * 1e9 + USERS * (USERS - 1) / 2
-    assert f'<td class="number">{total:,.0f}</td>' in html
+    assert f'<td class="number" title="total">{total:,.0f}</td>' in html
 
 
 def test_an_odd_date_leaves_the_plot_of_ages_whole() -> None:
@@ -51,6 +53,49 @@ def test_an_odd_date_leaves_the_plot_of_ages_whole() -> None:
         *(("-2d or earlier", "3"), ("0d", "10"), ("7d", "20"), ("59d", "3")),
         ("60d and more", "9"),
     ]
+
+
+def test_a_plot_is_readable_without_colour() -> None:
+    """Each layer of bars has a pattern and each line dashes of its own, told by the legend."""
+    layers = [("store", "level", f"{kind} 12", 3.0) for kind in "abcdef"]
+    lines = [("delivery", "a day", f"{kind} 2026-03-01", 3.0) for kind in "abcdef"]
+    html = page(*layers, *lines, jobs=("store", "delivery"))
+    drawn = re.search(r"<figure>.*?Levels.*?</figure>(?=.*?Mail a day)", html)
+    assert drawn
+    filled = re.findall(r'<rect [^>]*fill="([^"]+)"', drawn[0])
+    assert len(set(filled)) == len(layers)
+    assert filled[: len(layers)] == filled[len(layers) :]
+    known = re.findall(r'<pattern id="(\w+)".*?<path d="([^"]+)"', html)
+    assert {f"url(#{name})" for name, _ in known} == set(filled) - {filled[0]}
+    assert len({path for _, path in known}) == len(known) == 5
+    _, of_lines = html.split("Mail a day", 1)
+    dashes = re.findall(r'stroke-dasharray="([^"]*)"', of_lines)
+    assert len(set(dashes)) == len(lines)
+    assert dashes[: len(lines)] == dashes[len(lines) :]
+
+
+def test_prices_are_drawn_evenly_whatever_is_recommended() -> None:
+    """A price between two of the others would bend curves that are straight."""
+    market = Market(core_rate=77.5e6)
+    assert market.recommended.bits not in PRICES
+    html = page(*(("pow", *row) for row in price_rows(market)), jobs=("pow",))
+    assert f"Recommended SenderProofOfWork: <b>bd,{market.recommended.bits},2</b>" in html
+    cards = [int(bits) for bits in re.findall(r"<title>cards, (\d+): ", html)]
+    assert cards == list(PRICES)
+
+
+def test_labels_overlap_neither_each_other_nor_the_edge() -> None:
+    """Long ones at the ends take no more than their neighbours' room."""
+    ages = dict.fromkeys(range(-2, 61), 5.0)
+    figures = [("store", "age", f"data {day}", count) for day, count in ages.items()]
+    html = page(*figures, jobs=("store",))
+    told = re.findall(r'<text x="([\d.]+)" y="\d+" text-anchor="middle">([^<]+)<', html)
+    names = [label for _, label in told]
+    assert (names[0], len(names) > 6) == ("-2d or earlier", True)
+    spans = [(float(x) - 5 * len(label), float(x) + 5 * len(label)) for x, label in told]
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert spans[0][0] >= 0
+    assert spans[-1][1] <= 640
 
 
 HOSTILE = '"><script>\N{RIGHT-TO-LEFT OVERRIDE}'

@@ -28,7 +28,7 @@ from sealmail_protocol.canonical import block_digest, data_digest
 from sealmail_protocol.commands import Command, PartnerPair, StartTls
 from sealmail_protocol.compose import make_acknowledgment
 from sealmail_protocol.dates import format_date
-from sealmail_protocol.keys import AckHash, acknowledgment_key, address_key, mailbox_key
+from sealmail_protocol.keys import AckHash, KeyId, acknowledgment_key, address_key, mailbox_key
 from sealmail_protocol.policy import COMMAND_POLICY, Role
 from sealmail_protocol.stamps import acknowledgment_challenge
 from sealmail_server.session import CAPABILITIES, HANDLERS
@@ -52,6 +52,8 @@ FAILED_ALL_THE_SAME = {(role, StartTls) for role in Role if role is not Role.BEF
 Blocks = dict[str, str | tuple[str, ...]]
 DATA = "data in a dialogue"
 ADDRESS = "ulla@a.example"
+# Who has no account on the stage.
+NOBODY = KeyId(b"\x5e" * 20)
 # Blocks to be posted: of each role its own, and those that the partner copies.
 NEW = ("new", "copied")
 
@@ -95,6 +97,7 @@ def blocks(user: User) -> Blocks:
     stamp = mint(acknowledgment_challenge(date, secret), Difficulty(20, 2))
     acknowledgment = make_acknowledgment(date, stamp, secret)
     mail = message(user.key_id, date=date)
+    waiting_mail = message(NOBODY, date=date)
     data_key, data_header = data_lines(DATA.encode(), date)
     made: Blocks = {
         "userid": user.key_id.hex,
@@ -119,6 +122,9 @@ def blocks(user: User) -> Blocks:
         "acknowledgment_digest": block_digest(acknowledgment).hex(),
         "mail": mail.lines,
         "mail_digest": block_digest(mail).hex(),
+        "waiting_mail": waiting_mail.lines,
+        "waiting_mail_digest": block_digest(waiting_mail).hex(),
+        "waiting_mailbox": mailbox_key("0", NOBODY).hex,
         "mailbox": mailbox_key("0", user.key_id).hex,
         "mailbox1": mailbox_key("1", user.key_id).hex,
         "data_header": data_header,
@@ -200,9 +206,10 @@ def new_blocks(user: User, whose: str, date: datetime) -> Blocks:
 def placeholders() -> Cast:
     """Return texts of the right form, to read the commands without a server."""
     blocks = {"announcement", "announcement2", "announcement_between", "acknowledgment", "mail"}
-    blocks |= {"claim", "claim_between", "claim2"}
+    blocks |= {"claim", "claim_between", "claim2", "waiting_mail"}
     blocks |= {f"{word}_{each}" for word in NEW for each in ("mail", "acknowledgment")}
     keys = {"key", "userid", "mailbox", "mailbox1", "claim_key", "acknowledgment_key", "data_key"}
+    keys |= {"waiting_mailbox"}
     keys |= {f"{word}_{each}_key" for word in NEW for each in ("acknowledgment", "data")}
     secrets = {"auth_key", "administrator_key", "replication_key", "fresh_key"}
     digests = {f"{each}_digest" for each in blocks} | {"digest", "new_data_digest"}
