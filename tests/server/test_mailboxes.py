@@ -507,6 +507,7 @@ def test_a_tombstone_without_an_identity_is_told_and_buries_by_its_digest(
     async def scenario(office: PostOffice) -> None:
         mail = varied(1)
         day = office.time + timedelta(days=12)
+        stone = Tombstone(key_of(mail), block_digest(mail), block_digest(mail), day)
         for content in (format_date(day), f"{format_date(day)} "):
             row = QueueRow(
                 QueueKind.TOMBSTONE,
@@ -515,11 +516,14 @@ def test_a_tombstone_without_an_identity_is_told_and_buries_by_its_digest(
                 key=key_of(mail),
                 content=content.encode(),
             )
-            stone = tombstone_of(row)
-            assert stone == Tombstone(key_of(mail), block_digest(mail), block_digest(mail), day)
+            assert tombstone_of(row) == stone
         assert await office.replicate(mail) == Accepted()
         await office.intake.take_tombstone(stone)
         assert await office.replicate(mail) != Accepted()
+        _, kept = await office.store.read(lambda view: view.tombstones(-1, 9))
+        assert [each.identity for each in kept] == [entry_identity(mail)]
+        await office.intake.take_tombstone(stone)
+        assert await office.store.read(lambda view: view.tombstones(-1, 9)) == (1, kept)
         kind = BlockType.MESSAGE_ANNOUNCEMENT
         assert not await office.store.read(lambda view: view.entries(kind, key_of(mail)))
 
