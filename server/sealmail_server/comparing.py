@@ -195,18 +195,20 @@ class Comparison:
     ) -> tuple[_Place, bytes | None]:
         """Queue what is missing of one slice; return the place, ``None`` behind it at the end.
 
-        A slice is no larger than the room for it; without any the place stays the same.
+        It ends before the first one that there is no room for.
         """
-        most = min(_SLICE, self._partnership.room(view))
-        if not most:
-            return place, after
         kind, now = _ORDER[place.stage], self._clock()
         first = BlockKey.from_hex(place.key)
-        names = view.names_between(kind, first, last, limit=most, after=after)
+        names = view.names_between(kind, first, last, limit=_SLICE, after=after)
         missing = [each for each in names if each.digest not in theirs]
+        room, whole = self._partnership.room(view), len(names) < _SLICE
+        if len(missing) > room:
+            names, missing, whole = names[: names.index(missing[room])], missing[:room], False
         copied = sum(self._partnership.copy_entry(view, each, kind, now) for each in missing)
-        if len(names) < most:
+        if whole:
             return replace(place, copied=place.copied + copied), None
+        if not names:
+            return place, after
         place = replace(place, key=names[-1].key.hex, copied=place.copied + copied)
         _go_on(view, place)
         return place, names[-1].identity or b"\0"
