@@ -146,10 +146,11 @@ class Session:
             await self._delay(self._services.requests.charge(self.visitor.source, moment))
 
     async def _wait_for_more(self, uses: int) -> None:
-        """Delay a stranger whose one command costs as much as several."""
-        if uses and self.visitor.is_stranger:
-            moment = self._services.steady_clock()
-            await self._delay(self._services.requests.charge(self.visitor.source, moment, uses))
+        """Delay somebody whose one command costs as much as several: users too, by themselves."""
+        if uses:
+            visitor, moment = self.visitor, self._services.steady_clock()
+            payer = visitor.source if visitor.is_stranger else visitor.userid or visitor.source
+            await self._delay(self._services.requests.charge(payer, moment, uses))
 
     async def _delay(self, seconds: float) -> None:
         if seconds > MAX_DELAY:

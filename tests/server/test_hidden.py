@@ -10,13 +10,16 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from tests.net.socks_server import SocksServer
 from tests.server.inside import LOCAL, TurnedClock, banner_of, connect, make_server, serving
 from tests.server.mailing import open_account, send_data, settled, states, until
@@ -493,6 +496,44 @@ def test_a_new_onion_name_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
     assert names == {other}
     assert pin_of(tmp_path / "tls/hidden.crt.old") == old
     assert stat.S_IMODE((tmp_path / f"{HIDDEN_KEY_NAME}.old").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("named", [[HOST], ["old.onion"]], ids=["one-of-two", "none"])
+def test_an_operators_own_certificate_stays(
+    tmp_path: Path, named: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others have pinned its key, and it may be of a kind that we do not make."""
+    certificate, key = tmp_path / "tls/hidden.crt", tmp_path / HIDDEN_KEY_NAME
+    make_own_identity(certificate, key, named)
+    before = certificate.read_bytes(), key.read_bytes()
+    other = OnionKey(SEED).host
+    (face,) = hidden_faces(tmp_path, Config.of({**HIDDEN, "hidden_names": [HOST, other]}), DATE)
+    assert (certificate.read_bytes(), key.read_bytes()) == before
+    assert face.pin == pin_of(certificate)
+    assert f"not for {HOST}, {other}" in caplog.text
+
+
+def make_own_identity(certificate: Path, key: Path, names: list[str]) -> None:
+    """Write what an operator may have signed himself."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+    made = (
+        x509.CertificateBuilder(subject, subject, private.public_key())
+        .serial_number(1)
+        .not_valid_before(DATE)
+        .not_valid_after(DATE + timedelta(days=365))
+        .add_extension(x509.SubjectAlternativeName(list(map(x509.DNSName, names))), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    certificate.parent.mkdir(parents=True, exist_ok=True)
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
 
 
 def test_a_new_onion_key_has_another_tls_key(tmp_path: Path) -> None:
