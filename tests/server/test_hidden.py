@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.net.socks_server import SocksServer
-from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
+from tests.server.inside import LOCAL, TurnedClock, banner_of, connect, make_server, serving
 from tests.server.mailing import open_account, send_data, settled, states, until
 from tests.server.test_door import use_up
 from tests.server.users import data_lines
@@ -31,9 +31,9 @@ from sealmail_net.errors import NetworkError, Unavailable
 from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import Network, ServerAddress
-from sealmail_protocol.commands import AskVerdict, DnsTxt, StoreServer
+from sealmail_protocol.commands import AskVerdict, DnsTxt, GetEntangled, StoreServer
 from sealmail_protocol.invitations import Invitation
-from sealmail_protocol.keys import KeyId
+from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_protocol.replies import Word
 from sealmail_server.backups import restore
 from sealmail_server.config import (
@@ -44,6 +44,7 @@ from sealmail_server.config import (
     ONION_KEY_NAME,
     Config,
 )
+from sealmail_server.dht import node as nodes
 from sealmail_server.hidden import hidden_faces
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
 from sealmail_server.onion_service import OnionService
@@ -639,6 +640,26 @@ def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
             assert (place / name).read_bytes() == (directory / name).read_bytes()
             assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
     assert load_onion_key(tmp_path / "restored" / ONION_KEY_NAME).host.endswith(".onion")
+
+
+def test_one_stranger_at_the_hidden_port_is_not_all_of_them(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one source may look up in the DHT at a time bounds no door."""
+    monkeypatch.setattr(nodes, "_FIND_SECONDS", 0.1)
+    monkeypatch.setattr(nodes, "_FOUND_FOR_ONE", 0)
+
+    async def scene() -> None:
+        clock, key = TurnedClock(datetime.now(UTC)), BlockKey(bytes(20))
+        part = {"dht": True, "dht_network": "alone", **HIDDEN}
+        async with serving(directory, clock, **part) as server:
+            async with await by_forwarder(server) as stranger:
+                assert await stranger.fetch(GetEntangled(key)) is None
+            async with await connect(server) as stranger:
+                with pytest.raises(Unavailable):
+                    await stranger.fetch(GetEntangled(key))
+
+    asyncio.run(scene())
 
 
 def test_strangers_keep_no_user_out_of_the_hidden_port(directory: Path) -> None:
