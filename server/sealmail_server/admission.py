@@ -95,7 +95,7 @@ def admit_data(view: WriteView, entry: StoredEntry, given: Decision) -> Verdict:
         _put(view, entry, given)
     else:
         if entry.data is not None:
-            # These bytes were just verified; those on the disk may be lost or damaged.
+            # Those on the disk may be lost or damaged; sound ones stay.
             view.restore_data(entry.data)
         _repeat(view, entry, held, given)
     verdict = Accepted()

@@ -193,24 +193,38 @@ class Comparison:
     def _queue_slice(
         self, view: WriteView, place: _Place, last: BlockKey, theirs: set[bytes], after: bytes
     ) -> tuple[_Place, bytes | None]:
-        """Queue what is missing of one slice; return the place, ``None`` behind it at the end."""
+        """Queue what is missing of one slice; return the place, ``None`` behind it at the end.
+
+        It ends before the first one that there is no room for.
+        """
         kind, now = _ORDER[place.stage], self._clock()
         first = BlockKey.from_hex(place.key)
         names = view.names_between(kind, first, last, limit=_SLICE, after=after)
         missing = [each for each in names if each.digest not in theirs]
+        room, whole = self._partnership.room(view), len(names) < _SLICE
+        if len(missing) > room:
+            names, missing, whole = names[: names.index(missing[room])], missing[:room], False
         copied = sum(self._partnership.copy_entry(view, each, kind, now) for each in missing)
-        if len(names) < _SLICE:
+        if whole:
             return replace(place, copied=place.copied + copied), None
+        if not names:
+            return place, after
         place = replace(place, key=names[-1].key.hex, copied=place.copied + copied)
         _go_on(view, place)
         return place, names[-1].identity or b"\0"
 
     async def _wait_for_room(self) -> None:
-        """Wait until most of what was queued is told; what was set aside is not waited for."""
+        """Wait until most of what was queued is told.
+
+        What was set aside is waited for only when there is no room for more: a partner that takes
+        nothing must not make the queue as large as the store.
+        """
         while await self._store.read(self._is_full):  # noqa: ASYNC110 - it is the store's
             await asyncio.sleep(_WAIT_SECONDS)
 
     def _is_full(self, view: ReadView) -> bool:
+        if not self._partnership.room(view):
+            return True
         due = view.queue.count_due(QueueKind.REPLICATE, self._clock(), _ENOUGH + 1)
         return due > _ENOUGH
 

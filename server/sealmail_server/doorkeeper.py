@@ -84,8 +84,9 @@ class Doorkeeper:
             link.write(link.conversation.send(Banner(ending="BUSY")))
             await link.drain()
             return
-        visitor, left = self._first.at(source), asyncio.Event()
-        session = Session(link, self._services, visitor, shared=self._source is not None)
+        shared = self._source is not None
+        visitor, left = self._first.at(source, shared=shared), asyncio.Event()
+        session = Session(link, self._services, visitor, shared=shared)
         try:
             self._inside[session] = left
             await self._serve(session)

@@ -27,6 +27,7 @@ from sealmail_server.onion_service import OnionService
 from sealmail_server.setting_rules import Listen
 from sealmail_server.tls_identity import (
     TlsIdentity,
+    is_our_make,
     make_tls_identity,
     names_in,
     pin_of,
@@ -129,8 +130,12 @@ def _fit_identity(certificate: Path, key: Path, hosts: Sequence[str], now: datet
         return
     present = read_certificate(certificate)
     named = names_in(present)
-    # What a CA has signed is the operator's own affair.
-    if named == set(hosts) or present.issuer != present.subject:
+    if named == set(hosts):
+        return
+    if not is_our_make(present):
+        # The operator's own affair: others may have pinned its key.
+        names = ", ".join(sorted(named)) or "no host"
+        _log.warning("%s is for %s, not for %s", certificate, names, ", ".join(hosts))
         return
     if named.intersection(hosts):
         rename_certificate(certificate, key, hosts, now)

@@ -207,13 +207,18 @@ class Intake:
         return removed
 
     async def take_tombstone(self, stone: Tombstone) -> None:
-        """Remove for good what its owner has dropped at the partner, whatever its stamp here."""
+        """Remove for good what its owner has dropped at the partner, whatever its stamp here.
+
+        A stone that names the digest in the place of an identity finds that version alone.
+        """
         latest = self._clock() + TOMBSTONE_KEPT + MAX_FUTURE_REPLICATED
         stone = replace(stone, until=min(stone.until, latest))
 
         def remove(view: WriteView) -> None:
-            view.remove_entry(BlockType.MESSAGE_ANNOUNCEMENT, stone.key, stone.identity)
-            view.bury(stone)
+            held = view.announcement_by_digest(stone.key, stone.digest)
+            named = stone if held is None else replace(stone, identity=held.identity)
+            view.remove_entry(BlockType.MESSAGE_ANNOUNCEMENT, named.key, named.identity)
+            view.bury(named)
 
         await self._store.write(remove)
 
@@ -236,17 +241,19 @@ class Intake:
     async def _verdicts(self, digests: Sequence[bytes]) -> list[Verdict | None]:
         """Return the verdicts of single blocks as they are now."""
         stored = await self._store.read(lambda view: [view.verdict(each) for each in digests])
-        return [
-            await self._told_of(digest, each) for digest, each in zip(digests, stored, strict=True)
-        ]
+        verdicts = {
+            digest: self._told_of(digest, each)
+            for digest, each in zip(digests, stored, strict=True)
+        }
+        accepted = [each for each in verdicts if isinstance(verdicts[each], Accepted)]
+        for digest in await self._partnership.lacks(accepted) if accepted else ():
+            verdicts[digest] = Accepted(degraded=True)
+        return [verdicts[digest] for digest in digests]
 
-    async def _told_of(self, digest: bytes, stored: StoredVerdict | None) -> Verdict | None:
+    def _told_of(self, digest: bytes, stored: StoredVerdict | None) -> Verdict | None:
         if stored is None or stored.kept_until < self._clock():
             return self._refusals.of(digest)
-        verdict = parse_verdict(stored.text)
-        if isinstance(verdict, Accepted) and await self._partnership.lacks(digest):
-            return Accepted(degraded=True)
-        return verdict
+        return parse_verdict(stored.text)
 
     async def judge_waiting(self, userid: str) -> int:
         """Judge again what waits for ``userid``, whose account, price or key has come.

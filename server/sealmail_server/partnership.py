@@ -105,9 +105,9 @@ class Partnership:
         """Wait, where the partner is to know before DONE is said; tell whether it knows it all."""
         return True
 
-    async def lacks(self, digest: bytes) -> bool:
-        """Tell whether the partner should have had this before DONE was said, and has it not."""
-        return False
+    async def lacks(self, digests: Collection[bytes]) -> Collection[bytes]:
+        """Return what of this the partner should have had before DONE was said, and has not."""
+        return ()
 
     def put_entry(self, view: WriteView, entry: StoredEntry, now: datetime) -> None:
         """Keep an entry that came to this server first, and queue it."""
@@ -129,6 +129,10 @@ class Partnership:
         number = view.entry_number(held.type, held.key, held.identity)
         if number is not None and needs_resync(view):
             self._queue_entry(view, held, number, now)
+
+    def room(self, view: ReadView) -> int:
+        """Return how many more blocks may wait for the partner; those set aside wait too."""
+        return max(0, self.cap - view.space(queue_space(QueueKind.REPLICATE)).entries)
 
     def tell_waiting(
         self, view: WriteView, digest: bytes, key: BlockKey, now: datetime, *, new: bool
@@ -180,7 +184,7 @@ class Partnership:
     def _queue_entry(
         self, view: WriteView, entry: StoredEntry, number: int, now: datetime
     ) -> None:
-        if view.space(queue_space(QueueKind.REPLICATE)).entries >= self.cap:
+        if not self.room(view):
             ask_for_comparison(view)
             return
         view.queue.put(_row(entry, number, now))
@@ -235,11 +239,15 @@ def is_stale_offer(view: ReadView, auth_key_hash: bytes, now: datetime) -> bool:
 
 
 def tombstone_of(row: QueueRow) -> Tombstone | None:
-    """Return the tombstone that a row of ``tell_drop`` tells of; ``None`` of any other."""
+    """Return the tombstone that a row of ``tell_drop`` tells of; ``None`` of any other.
+
+    One without an identity is told by its digest alone.
+    """
     date, _, identity = row.content.decode().partition(" ")
-    if row.key is None or not identity:
+    if row.key is None:
         return None
-    return Tombstone(row.key, row.digest, bytes.fromhex(identity), parse_date(date))
+    named = bytes.fromhex(identity) or row.digest
+    return Tombstone(row.key, row.digest, named, parse_date(date))
 
 
 def _row(entry: StoredEntry, number: int, now: datetime) -> QueueRow:

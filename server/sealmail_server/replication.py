@@ -135,14 +135,18 @@ class Replication(Partnership):
                 self._forget(digest, answer)
         return True
 
-    async def lacks(self, digest: bytes) -> bool:
-        """Tell whether the partner should have had this before DONE was said, and has it not."""
-        if self.mode is not Mode.BOTH or not self.paired or self._feed.has_taken(digest):
-            return False
-        if await self._store.read(lambda view: _waiting(view, (digest,))):
-            return True
+    async def lacks(self, digests: Collection[bytes]) -> Collection[bytes]:
+        """Return what of this the partner should have had before DONE was said, and has not."""
+        asked = {digest for digest in digests if not self._feed.has_taken(digest)}
+        if self.mode is not Mode.BOTH or not self.paired or not asked:
+            return ()
+        waiting, resync = await self._store.read(
+            lambda view: (_waiting(view, asked), needs_resync(view))
+        )
+        if not resync:
+            return waiting
         # What was left out of the queue has no row; nor has what the partner took long ago.
-        return digest not in self._confirmed and await self._store.read(needs_resync)
+        return waiting | {digest for digest in asked if digest not in self._confirmed}
 
     async def pair_with(self, partner: Partner) -> None:
         """Have another partner from now on; the present connection ends."""
@@ -348,11 +352,7 @@ async def _first_to_end(works: list[Coroutine[Any, Any, object]]) -> None:
 
 def _waiting(view: ReadView, digests: Collection[bytes]) -> set[bytes]:
     """Return which of these the partner is still to be told of."""
-    return {
-        digest
-        for digest in digests
-        if any(view.queue.is_waiting(digest, kind) for kind in PARTNER_KINDS)
-    }
+    return {digest for digest in digests if view.queue.is_waiting(digest, *PARTNER_KINDS)}
 
 
 def _queued(view: ReadView) -> tuple[dict[str, int], datetime | None, bool]:

@@ -146,10 +146,11 @@ class Session:
             await self._delay(self._services.requests.charge(self.visitor.source, moment))
 
     async def _wait_for_more(self, uses: int) -> None:
-        """Delay a stranger whose one command costs as much as several."""
-        if uses and self.visitor.is_stranger:
-            moment = self._services.steady_clock()
-            await self._delay(self._services.requests.charge(self.visitor.source, moment, uses))
+        """Delay somebody whose one command costs as much as several: users too, by themselves."""
+        if uses:
+            visitor, moment = self.visitor, self._services.steady_clock()
+            payer = visitor.source if visitor.is_stranger else visitor.userid or visitor.source
+            await self._delay(self._services.requests.charge(payer, moment, uses))
 
     async def _delay(self, seconds: float) -> None:
         if seconds > MAX_DELAY:
@@ -169,7 +170,7 @@ class Session:
             return
         await self._link.start_tls_as_server(self._services.identity.context())
         # What was said in clear anybody could have said, a LOGIN too.
-        self._welcome(ANONYMOUS, self._source)
+        self._welcome(ANONYMOUS, self._source, shared=self._shared)
 
     async def _quit(self, _: commands.Quit) -> None:
         await self._answer(Word.GOODBYE)
@@ -229,9 +230,9 @@ class Session:
         self._welcome(visitor, f"{source} {visitor.userid}" if self._shared else source)
         await self._answer(Word.DONE)
 
-    def _welcome(self, visitor: Visitor, source: str) -> None:
+    def _welcome(self, visitor: Visitor, source: str, *, shared: bool = False) -> None:
         """Take somebody for another visitor than before, and count him under ``source``."""
-        self.visitor = visitor.at(source)
+        self.visitor = visitor.at(source, shared=shared)
         self._share.release()
         self._share = self._link.conversation.room = self._services.memory.share(source)
 
@@ -292,6 +293,11 @@ class Session:
         if not self._share.take(size):
             raise Crowded(self.visitor.source)
 
+    def _make_room_if_large(self, size: int) -> None:
+        """Count what is large as held by this connection until its command is served."""
+        if size > FREE_BODY:
+            self._make_room(size)
+
     async def _send_block(self, entries: tuple[StoredEntry, ...]) -> None:
         whole = whole_answer(entries)
         if whole is not None:
@@ -347,9 +353,7 @@ class Session:
     async def _queue(self, command: commands.AskQueue) -> None:
         owner = self.visitor.userid or ""
         rows = await self._services.office.desk.told(owner, command.since)
-        size = sum(map(len, rows))
-        if size > FREE_BODY:
-            self._make_room(size)
+        self._make_room_if_large(sum(map(len, rows)))
         await self._answer(Listing(rows))
 
     async def _get_proxy(self, command: commands.GetProxy) -> None:
@@ -370,7 +374,8 @@ class Session:
             await self._link.drain()
 
     async def _get_entangled(self, command: commands.GetEntangled) -> None:
-        answer = await self._dht.find(command.key, command.since, self.visitor)
+        room = self._make_room_if_large
+        answer = await self._dht.find(command.key, command.since, self.visitor, room)
         await self._send_answer(answer)
 
     async def _get_dht_value(self, command: commands.GetDhtValue) -> None:
@@ -384,8 +389,7 @@ class Session:
         if answer is None:
             await self._answer(Word.NOT_FOUND)
             return
-        if len(answer) > FREE_BODY:
-            self._make_room(len(answer))
+        self._make_room_if_large(len(answer))
         self._link.write(answer)
         await self._link.drain()
 
@@ -393,7 +397,7 @@ class Session:
         desk, key, visitor = self._dht, command.key, self.visitor
         await self._bodies.read(
             command,
-            lambda lines: desk.store_text(key, lines, visitor),
+            lambda lines: desk.store_text(key, lines, visitor, self._make_room_if_large),
             lambda lines: desk.receive_data(key, lines, visitor),
         )
         await self._answer(Word.DONE)

@@ -58,6 +58,11 @@ class Allowance:
             self._paid_at.popitem(last=False)
         return max(0.0, paid_at - moment - self._slack)
 
+    def take(self, source: str, moment: float) -> bool:
+        """Count a use if there is one left; what is refused leaves no debt behind."""
+        paid_at = max(self._paid_at.get(source, moment), moment) + self._step
+        return paid_at - moment <= self._slack and self.charge(source, moment) <= 0
+
 
 class Presence:
     """How many connections are open, in all and from each source."""

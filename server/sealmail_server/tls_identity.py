@@ -21,6 +21,9 @@ _log = logging.getLogger(__name__)
 _KEY_BITS = 3072
 # Peers pin the public key and look at no date; an operator who wants one replaces the files.
 _LIFETIME = timedelta(days=3650)
+# Clocks differ.
+_BEFORE = timedelta(days=1)
+_EXTENSIONS = {x509.SubjectAlternativeName, x509.BasicConstraints}
 # A certificate's common name holds no more.
 _MAX_COMMON_NAME = 64
 
@@ -68,13 +71,26 @@ def _write_certificate(
         .issuer_name(subject)
         .public_key(private_key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
+        .not_valid_before(now - _BEFORE)
         .not_valid_after(now + _LIFETIME)
         .add_extension(alternatives, critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private_key, hashes.SHA256())
     )
     write_durably(path, signed.public_bytes(serialization.Encoding.PEM), mode=0o644)
+
+
+def is_our_make(certificate: x509.Certificate) -> bool:
+    """Tell whether a certificate was made here, by all that is the same in each of ours."""
+    key = certificate.public_key()
+    lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return (
+        certificate.issuer == certificate.subject
+        and isinstance(key, rsa.RSAPublicKey)
+        and key.key_size == _KEY_BITS
+        and lifetime == _LIFETIME + _BEFORE
+        and {type(each.value) for each in certificate.extensions} == _EXTENSIONS
+    )
 
 
 def names_in(certificate: x509.Certificate) -> set[str]:

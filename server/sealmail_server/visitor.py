@@ -15,7 +15,7 @@ class Visitor:
     """A role and, after a login, whose it is; only a confirmed user reads mail.
 
     ``source`` names the network the connection came from (``sources.source_of``): what limits
-    by source are counted under.
+    by source are counted under. At a ``shared`` door it is that of all strangers.
     """
 
     role: Role
@@ -23,6 +23,7 @@ class Visitor:
     confirmed: bool = False
     account: bytes | None = field(default=None, repr=False)
     source: str = ""
+    shared: bool = False
 
     @property
     def key_id(self) -> KeyId | None:
@@ -51,9 +52,9 @@ class Visitor:
             return Role.USER in roles and Role.ANONYMOUS in roles
         return self.role in roles
 
-    def at(self, source: str) -> "Visitor":
+    def at(self, source: str, *, shared: bool = False) -> "Visitor":
         """Return this visitor as coming from ``source``."""
-        return replace(self, source=source)
+        return replace(self, source=source, shared=shared)
 
 
 STRANGER = Visitor(Role.BEFORE_TLS)

@@ -24,6 +24,8 @@ INCOMING_NAME = "incoming"
 # The disk is given this much at a time while the rest still arrives, so that the sync at the
 # end finds little left to do.
 _EARLY = 1024 * 1024
+# Bytes of a file in memory while it is hashed.
+_PIECE = 256 * 1024
 
 
 def data_path(store: Path, key: BlockKey) -> Path:
@@ -146,6 +148,20 @@ class DataSpool:
         return NoRoom(self._incoming.parent) if is_full_disk(error) else error
 
 
+def _is_sound(path: Path, data: BlockData) -> bool:
+    """Tell whether a file is there that is what its name says, and as long as ``data``."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != data.size:
+                return False
+            hasher = DataKeyHasher()
+            while piece := file.read(_PIECE):
+                hasher.update(piece)
+    except OSError:
+        return False
+    return hasher.key() == data.key
+
+
 class DataFiles:
     """The data files of one store; only the writer places and removes them."""
 
@@ -168,8 +184,8 @@ class DataFiles:
     def place(self, data: BlockData) -> None:
         """Give large ``data`` its final name; durable after the next ``sync``.
 
-        It takes the place of a file that is there: its bytes were verified a moment ago, those
-        of the file long ago.
+        It takes the place of a file that is damaged. A sound one stays: other bytes of the same
+        hash would change what was accepted.
         """
         if isinstance(data.content, bytes):
             return
@@ -178,6 +194,9 @@ class DataFiles:
             # It has its name: several rows of one unit of work may ask for the same data.
             if not path.exists():
                 raise DataGone(data.key)
+            return
+        if _is_sound(path, data):
+            data.content.unlink()
             return
         if not path.parent.is_dir():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

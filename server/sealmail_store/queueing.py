@@ -5,6 +5,7 @@ places is kept once. A row is put in the unit of work that puts its entry. When 
 or displaced, the rows that wait to replicate it go with it.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -157,13 +158,13 @@ class QueueView:
         )
         return tuple(map(_row_of, rows))
 
-    def is_waiting(self, digest: bytes, kind: str) -> bool:
-        """Tell whether a row about this block or auth key waits."""
+    def is_waiting(self, digest: bytes, *kinds: str) -> bool:
+        """Tell whether a row of one of the kinds about this block or auth key waits."""
         return bool(
             self._connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM queue WHERE digest = ? AND kind = ?"
-                " AND state = 'waiting')",
-                (digest, kind),
+                "SELECT EXISTS (SELECT 1 FROM queue WHERE digest = ? AND state = 'waiting'"
+                " AND kind IN (SELECT value FROM json_each(?)))",
+                (digest, json.dumps(kinds)),
             ).get
         )
 

@@ -207,8 +207,23 @@ ALTER TABLE queue ADD COLUMN ticket TEXT NOT NULL DEFAULT '';
 UPDATE queue SET ticket = printf('%012x%04x', queued, line) WHERE owner IS NOT NULL;
 """
 
+# Two rows of one block, user, second and line had the same ticket: it begins with their rank now.
+# What tells the partner of a drop, or was told by it, may be older than the identities in both:
+# the tombstone knows that, or the digest alone has to do. Before it stands a date of 20 letters.
+_VERSION_7 = """
+UPDATE queue SET ticket = printf('%04x', twins.rank) || substr(ticket, 5) FROM (
+    SELECT number AS twin, row_number() OVER
+        (PARTITION BY digest, owner, ticket ORDER BY number) - 1 AS rank
+    FROM queue WHERE owner IS NOT NULL
+) AS twins WHERE number = twins.twin AND twins.rank > 0;
+UPDATE tombstones SET identity = digest WHERE identity = x'';
+UPDATE queue SET content = CAST(substr(content, 1, 20) || ' ' || lower(hex(coalesce(
+    (SELECT identity FROM tombstones t WHERE t.key = queue.key AND t.digest = queue.digest),
+    digest))) AS BLOB) WHERE kind = 'tombstone' AND length(content) < 22;
+"""
+
 # The script at place n leads from schema n to schema n + 1; none is edited once released.
-STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
+STEPS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6, _VERSION_7)
 
 
 def open_writer(path: Path, steps: Sequence[str] = STEPS) -> apsw.Connection:

@@ -59,7 +59,7 @@ class WriteView(ReadView):
         return number
 
     def restore_data(self, data: BlockData) -> None:
-        """Give large data its file, whether one is there or not: it may be damaged.
+        """Give large data its file, also if one is there: it may be damaged.
 
         Without an entry that needs it the file goes after the commit.
         """
@@ -162,11 +162,15 @@ class WriteView(ReadView):
         return len(rows)
 
     def bury(self, stone: Tombstone) -> None:
-        """Keep an entry from coming back, with whatever stamp."""
+        """Keep an entry from coming back, with whatever stamp.
+
+        A stone that has its digest as its identity takes the place of none that knows better.
+        """
         self._connection.execute(
             "INSERT INTO tombstones (key, digest, identity, until) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (key, digest) DO UPDATE SET until = max(until, excluded.until),"
-            " identity = excluded.identity",
+            " identity = CASE excluded.identity WHEN digest THEN identity"
+            " ELSE excluded.identity END",
             (stone.key.raw, stone.digest, stone.identity, seconds(stone.until)),
         )
 

@@ -12,6 +12,7 @@ from sealmail_protocol.bodies import DataChunk, DataStarted, TextBody
 from sealmail_protocol.commands import (
     Capabilities,
     Login,
+    PartnerList,
     Ping,
     Replicate,
     RepLogin,
@@ -19,7 +20,7 @@ from sealmail_protocol.commands import (
 )
 from sealmail_protocol.conversation import Closed, Invalid
 from sealmail_protocol.keys import BlockKey
-from sealmail_protocol.replies import Banner, Pong, Word
+from sealmail_protocol.replies import Banner, Listing, Pong, Word
 from sealmail_server.tls_identity import TlsIdentity
 
 AUTH_KEY = "OriginalsReplicationKey"
@@ -29,6 +30,7 @@ AUTH_KEY = "OriginalsReplicationKey"
 class OriginalPartner:
     """Keeps what it is told; refuses some keys, and hangs up at others.
 
+    One that is ``modern`` has the extensions, of which it uses few: it lists nothing.
     ``seconds`` is what it takes for each block, ``logins`` are the auth keys that were tried,
     and ``others`` what is not for a partner.
     """
@@ -38,6 +40,7 @@ class OriginalPartner:
     refuses: set[BlockKey] = field(default_factory=set)
     hangs_up_at: set[BlockKey] = field(default_factory=set)
     stalls: bool = False
+    modern: bool = False
     seconds: float = 0.0
     logins: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
@@ -46,7 +49,7 @@ class OriginalPartner:
         """Serve one connection."""
         link.write(link.conversation.send(Banner()))
         while not isinstance(event := await link.next_event(), Closed):
-            answer: Word | Pong = Word.DONE
+            answer: Word | Pong | Listing = Word.DONE
             match event:
                 case StartTls():
                     await link.start_tls_as_server(self.identity.context())
@@ -56,6 +59,10 @@ class OriginalPartner:
                     answer = Word.DONE if key == AUTH_KEY else Word.FAILED
                 case Ping(text=text):
                     answer = Pong(text)
+                case Capabilities() if self.modern:
+                    answer = Listing(("PARTNER 1",))
+                case PartnerList() if self.modern:
+                    answer = Listing(())
                 case Capabilities() | Invalid():
                     answer = Word.INVALID_COMMAND
                 case RepLogin():

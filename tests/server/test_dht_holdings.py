@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.server.dht_network import Network, data, mail, network
 from tests.server.users import User, now
 
 from sealmail_net.dialing import DialSettings
+from sealmail_protocol.blocks import BlockType
 from sealmail_protocol.keys import BlockKey, KeyId, address_key
 from sealmail_protocol.replies import Accepted, Refused, Verdict
 from sealmail_server.config import Config
@@ -22,7 +24,8 @@ from sealmail_server.dht.holdings import PART_OF_ONE_SOURCE, NoRoom
 from sealmail_server.dht.neighbours import distance, network_of
 from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.peers import EntangledPeers
-from sealmail_server.dht.values import read_value, value_of
+from sealmail_server.dht.turns import Asker
+from sealmail_server.dht.values import MOST_UNDER_KEY, read_value, value_of
 from sealmail_server.setting_rules import BadConfig
 from sealmail_server.visitor import ANONYMOUS, Visitor
 
@@ -174,6 +177,82 @@ def test_nobody_pays_with_the_room_of_another(tmp_path: Path) -> None:
             assert (await node.accept(key, body, "a third", ours=True)).news
             assert (await used("one"), await used("a third")) == (0, before[0])
             assert not (await node.accept(key, body, "a fourth", ours=True)).news
+
+    asyncio.run(scenario())
+
+
+def test_who_dates_a_users_value_anew_takes_nothing_from_him(tmp_path: Path) -> None:
+    """It waits on for others to keep it, is paid for by him, and makes no room."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add(room=ROOM)
+            key, body = data(bytes(SIZE), net.time)
+            await node.take(key, body, "a user", ours=True)
+            for seconds, user in ((1, False), (2, True)):
+                later = net.time + timedelta(seconds=seconds)
+                await node.take(*data(bytes(SIZE), later), "another", ours=user)
+                (row,) = await node.holdings.under(key)
+                assert (row.date, row.source) == (later, "a user")
+                assert row.ours
+                assert row.waits
+            assert await node.holdings.unspread() == (key,)
+            await node.holdings.release(key, [row.digest])
+            await node.take(*data(bytes(SIZE), net.time + timedelta(seconds=3)), "another")
+            (row,) = await node.holdings.under(key)
+            assert (row.source, row.ours, row.waits) == ("another", False, False)
+
+    asyncio.run(scenario())
+
+
+def test_a_full_mailbox_keeps_what_a_user_posted_until_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Better stamps displace what waits for nobody."""
+    monkeypatch.setitem(MOST_UNDER_KEY, BlockType.MESSAGE_ANNOUNCEMENT, 2)
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node = await net.add()
+            mails = [mail(number, KeyId(bytes(20)), net.time) for number in range(4)]
+            values = [read_value(*each, net.time) for each in mails]
+            *better, strangers, users = sorted(values, key=lambda each: each.rank)
+            await node.take(users.key, users.body, "a user", ours=True)
+            for value in (strangers, *better[::-1]):
+                await node.take(value.key, value.body, "another")
+            kept = {row.digest for row in await node.holdings.under(users.key)}
+            assert kept == {users.digest, better[0].digest}
+
+    asyncio.run(scenario())
+
+
+def test_a_look_up_reads_what_is_here_once_there_is_a_turn_and_room(
+    tmp_path: Path, ann: User
+) -> None:
+    """Whoever waits holds nothing; and what is kept was examined when it came."""
+
+    async def scenario() -> None:
+        async with network(tmp_path) as net:
+            node, told = await net.add(), list[int]()
+            announced = ann.announcement(net.time)
+            value = value_of(BlockKey(ann.key_id.raw), announced)
+            await node.take(value.key, value.body, "one")
+            await net.verifier.__aexit__(None, None, None)
+
+            def refuse(size: int) -> None:
+                told.append(size)
+                raise NoRoom("none")
+
+            async with AsyncExitStack() as stack:
+                for number in range(8):
+                    await stack.enter_async_context(node.turns.turn(Asker(str(number))))
+                asking = asyncio.create_task(node.find(value.key, Asker("x"), refuse))
+                await asyncio.sleep(0.1)
+                assert not told
+            with pytest.raises(NoRoom):
+                await asking
+            assert told == [len(value.body)]
+            assert await node.find(value.key, Asker("x"), told.append) == (value,)
 
     asyncio.run(scenario())
 

@@ -233,7 +233,7 @@ def test_a_wrong_token_is_refused_soon_after_the_machine_was_started() -> None:
 
 
 def test_all_addresses_that_have_proven_nothing_share_one_allowance() -> None:
-    """Made-up ones are many; who has answered goes on being heard."""
+    """Made-up ones are many; who has answered goes on being heard, and others soon after."""
 
     async def scenario() -> None:
         limited = replace(SETTINGS, requests_per_second=4, burst_seconds=5)
@@ -263,6 +263,9 @@ def test_all_addresses_that_have_proven_nothing_share_one_allowance() -> None:
             # All sources together: two hundred at once, and some that time has paid for.
             assert 180 <= answers <= 240
             assert await known.greet(Peer(asked.key.id, place))
+            # What was refused is not paid for by who comes next.
+            newcomer, _ = await stack.enter_async_context(node())
+            assert await newcomer.greet(Peer(asked.key.id, place))
 
     play(scenario)
 

@@ -100,6 +100,25 @@ def test_the_nearest_are_found_bucket_by_bucket(count: int, chance: Random) -> N
     asyncio.run(scenario())
 
 
+def test_an_id_on_the_border_of_two_buckets_is_found() -> None:
+    """It is in the bucket in which it is sought, and nearest to itself."""
+
+    async def scenario() -> None:
+        table = Neighbours(bytes(20), nobody, diverse=False, bucket_size=2)
+        crowd = [
+            Peer(number.to_bytes(20), Place.of("127.0.0.1", number)) for number in range(1, 9)
+        ]
+        for each in crowd:
+            table.enter(each)
+        for each in table.peers():
+            assert table.nearest(each.id, 1) == [each]
+            table.failed(each)
+            assert table.enter(Peer(each.id, Place.of("127.0.0.2", 1))) is None
+        assert {str(each.place.ip) for each in table.peers()} == {"127.0.0.2"}
+
+    asyncio.run(scenario())
+
+
 def test_a_table_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many are known only the bucket of the own id is split."""
     monkeypatch.setattr(neighbours, "MAX_KNOWN", 100)

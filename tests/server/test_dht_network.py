@@ -39,6 +39,7 @@ from sealmail_server.dht.datagrams import (
     Place,
     Request,
     decode_nearest,
+    encode_holdings,
     encode_request,
     network_id,
     store_content,
@@ -49,6 +50,7 @@ from sealmail_server.dht.node import DhtNode
 from sealmail_server.dht.node_key import NodeKey
 from sealmail_server.dht.values import MOST_UNDER_KEY, Value, read_value
 from sealmail_server.sources import Allowance, Rate
+from sealmail_store import DhtRow
 
 RECIPIENT = KeyId(bytes(range(20)))
 
@@ -419,6 +421,43 @@ def test_what_has_just_grown_too_old_makes_nobody_a_liar(tmp_path: Path) -> None
         assert await finds(ahead, key, *fresh)
 
     play(tmp_path, 2, scenario)
+
+
+class Stale(Liar):
+    """Lists much that nobody else has, and gives nothing but what is too old."""
+
+    old = b""
+    gave = 0
+
+    async def list_falsely(self, request: Request) -> bytes:
+        """List what is not there."""
+        made_up = [Held(BlockType.DATA, bytes((each,)) * 32, 3000) for each in range(1, 13)]
+        return encode_holdings(len(made_up), made_up, 1000)
+
+    async def value(self, key: BlockKey, digest: bytes) -> DhtRow | None:
+        """Give it."""
+        self.gave += 1
+        date = self.clock()
+        return DhtRow(key, "data", b"", digest, date, date, 0, False, key.raw, "", False, self.old)
+
+
+def test_what_is_too_old_keeps_nothing_from_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who gives it again and again is left, and it is no part of what is read of all."""
+
+    async def scenario(net: Network) -> None:
+        key, body = data(bytes(3000), net.time)
+        await publish(net.nodes[0], key, body)
+        stale = await net.add(ids_near(key, 1)[0], kind=Stale)
+        assert isinstance(stale, Stale)
+        stale.old = data(bytes(3000), net.time - timedelta(days=20))[1]
+        monkeypatch.setattr(gathering, "MOST_BYTES", 2 * len(body))
+        reader = await net.add()
+        assert await finds(reader, key, body)
+        assert stale.gave == 3
+
+    play(tmp_path, 3, scenario)
 
 
 def test_a_date_is_never_renewed_by_spreading(tmp_path: Path) -> None:

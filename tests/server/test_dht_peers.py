@@ -241,6 +241,34 @@ def test_what_users_store_is_posted_to_an_original_once_it_is_there(
     asyncio.run(scenario())
 
 
+def test_strangers_flush_out_nothing_that_a_user_posted(original: OriginalPeer) -> None:
+    """However much of theirs waits for a peer, his goes first."""
+
+    async def scenario() -> None:
+        read: list[bytes] = []
+
+        async def note(_: BlockKey, digest: bytes) -> None:
+            read.append(digest)
+
+        async with VerifierPool() as verifier, original.serving() as address:
+            peers = EntangledPeers([address], LOCAL, Examiner(verifier), lambda: NOW)
+            key = BlockKey(bytes(20))
+            peers.post([(key, b"a user's")])
+            peers.post(((key, b"%d" % each) for each in range(12_000)), of_stranger=True)
+            assert peers.status()[0]["waiting"] == 2001
+            running = asyncio.create_task(peers.run(note))
+            await soon(lambda: is_so(len(read) == 2001))
+            running.cancel()
+        assert (read[0], read[-1]) == (b"a user's", b"11999")
+
+    asyncio.run(scenario())
+
+
+async def is_so(fact: bool) -> bool:
+    """Tell whether something is so."""
+    return fact
+
+
 def test_another_server_is_asked_and_posted_to_by_dht_value_and_nothing_loops(
     place: Path, made: Path, tmp_path: Path, free_ports: tuple[int, int]
 ) -> None:

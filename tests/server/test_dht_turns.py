@@ -37,6 +37,48 @@ def test_strangers_leave_turns_for_users_and_one_source_leaves_some_for_others()
     asyncio.run(scenario())
 
 
+def test_a_shared_door_has_what_no_other_stranger_wants() -> None:
+    """Behind it are many: its part bounds them only while somebody else waits."""
+
+    async def scenario() -> None:
+        turns, door = Turns(5, of_strangers=3, of_one=1), Asker("tor", True, shared=True)
+        served: list[str] = []
+
+        async def ask(asker: Asker) -> None:
+            async with turns.turn(asker):
+                served.append(asker.source)
+
+        async with AsyncExitStack() as users, AsyncExitStack() as inside:
+            assert [await goes(turns, door, inside) for _ in range(3)] == [True] * 3
+            tasks = [asyncio.create_task(ask(asker)) for asker in (door, STRANGERS[0])]
+            await asyncio.sleep(0)
+            assert await goes(turns, ANN, users)
+            assert not served
+            await inside.aclose()
+            await asyncio.gather(*tasks)
+            assert served == ["0", "tor"]
+
+    asyncio.run(scenario())
+
+
+def test_nobody_who_just_had_a_turn_is_before_those_who_wait() -> None:
+    """Not even if he asks again at once."""
+
+    async def scenario() -> None:
+        turns, served = Turns(1, of_strangers=1, of_one=1), list[str]()
+
+        async def ask(name: str, times: int) -> None:
+            for _ in range(times):
+                async with turns.turn(Asker(name)):
+                    served.append(name)
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(ask("greedy", 3), ask("ann", 1), ask("bob", 1))
+        assert served == ["greedy", "ann", "bob", "greedy", "greedy"]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("asker", [ANN, STRANGERS[0]])
 def test_who_waits_has_his_turn_when_one_ends(asker: Asker) -> None:
     """And whoever gives up waiting leaves nothing behind."""

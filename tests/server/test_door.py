@@ -156,7 +156,7 @@ def test_every_limited_command_is_tried_at_the_door() -> None:
 
 
 def test_the_verdict_of_a_bundle_counts_by_its_entries(directory: Path) -> None:
-    """A lookup for each of 4096 entries is worth more than one command."""
+    """A lookup for each of 4096 entries is worth more than one command, also to a user."""
     texts = [line for number in range(MAX_IN_BUNDLE) for line in ("NextMessage", f"No: {number}")]
     texts[0] = "Type: message-announcement"
     digest = BodyDigest.of(text.encode() for text in texts)
@@ -170,6 +170,11 @@ def test_the_verdict_of_a_bundle_counts_by_its_entries(directory: Path) -> None:
             assert await stranger.verdict(DIGEST) is None
             with pytest.raises(NetworkError):
                 await stranger.call(AskVerdict(digest))
+            made = await server.operator.fulfil({"do": "account add", "userid": "BUSYUSER"})
+            async with await connect(server) as user:
+                assert await user.login("BUSYUSER", made["auth_key"])
+                with pytest.raises(NetworkError):
+                    await user.call(AskVerdict(digest))
 
     asyncio.run(run())
 

@@ -10,15 +10,18 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from tests.net.socks_server import SocksServer
-from tests.server.inside import LOCAL, TurnedClock, banner_of, make_server, serving
+from tests.server.inside import LOCAL, TurnedClock, banner_of, connect, make_server, serving
 from tests.server.mailing import open_account, send_data, settled, states, until
 from tests.server.test_door import use_up
 from tests.server.users import data_lines
@@ -28,9 +31,9 @@ from sealmail_net.errors import NetworkError, Unavailable
 from sealmail_net.pins import MemoryPins
 from sealmail_net.remote_server import RemoteServer
 from sealmail_protocol.addresses import Network, ServerAddress
-from sealmail_protocol.commands import AskVerdict, DnsTxt, StoreServer
+from sealmail_protocol.commands import AskVerdict, DnsTxt, GetEntangled, StoreServer
 from sealmail_protocol.invitations import Invitation
-from sealmail_protocol.keys import KeyId
+from sealmail_protocol.keys import BlockKey, KeyId
 from sealmail_protocol.replies import Word
 from sealmail_server.backups import restore
 from sealmail_server.config import (
@@ -41,6 +44,7 @@ from sealmail_server.config import (
     ONION_KEY_NAME,
     Config,
 )
+from sealmail_server.dht import node as nodes
 from sealmail_server.hidden import hidden_faces
 from sealmail_server.onion_key import BadOnionKey, OnionKey, load_onion_key
 from sealmail_server.onion_service import OnionService
@@ -494,6 +498,44 @@ def test_a_new_onion_name_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / f"{HIDDEN_KEY_NAME}.old").stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("named", [[HOST], ["old.onion"]], ids=["one-of-two", "none"])
+def test_an_operators_own_certificate_stays(
+    tmp_path: Path, named: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others have pinned its key, and it may be of a kind that we do not make."""
+    certificate, key = tmp_path / "tls/hidden.crt", tmp_path / HIDDEN_KEY_NAME
+    make_own_identity(certificate, key, named)
+    before = certificate.read_bytes(), key.read_bytes()
+    other = OnionKey(SEED).host
+    (face,) = hidden_faces(tmp_path, Config.of({**HIDDEN, "hidden_names": [HOST, other]}), DATE)
+    assert (certificate.read_bytes(), key.read_bytes()) == before
+    assert face.pin == pin_of(certificate)
+    assert f"not for {HOST}, {other}" in caplog.text
+
+
+def make_own_identity(certificate: Path, key: Path, names: list[str]) -> None:
+    """Write what an operator may have signed himself."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
+    made = (
+        x509.CertificateBuilder(subject, subject, private.public_key())
+        .serial_number(1)
+        .not_valid_before(DATE)
+        .not_valid_after(DATE + timedelta(days=365))
+        .add_extension(x509.SubjectAlternativeName(list(map(x509.DNSName, names))), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    certificate.parent.mkdir(parents=True, exist_ok=True)
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+
+
 def test_a_new_onion_key_has_another_tls_key(tmp_path: Path) -> None:
     """The file was replaced: at the next start the new name stands alone."""
     config = Config.of({"hidden_listen": "127.0.0.1:0", "tor_control": "/nowhere/control"})
@@ -598,6 +640,26 @@ def test_the_onion_key_is_in_a_backup(directory: Path, tmp_path: Path) -> None:
             assert (place / name).read_bytes() == (directory / name).read_bytes()
             assert stat.S_IMODE((place / name).stat().st_mode) == 0o600
     assert load_onion_key(tmp_path / "restored" / ONION_KEY_NAME).host.endswith(".onion")
+
+
+def test_one_stranger_at_the_hidden_port_is_not_all_of_them(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one source may look up in the DHT at a time bounds no door."""
+    monkeypatch.setattr(nodes, "_FIND_SECONDS", 0.1)
+    monkeypatch.setattr(nodes, "_FOUND_FOR_ONE", 0)
+
+    async def scene() -> None:
+        clock, key = TurnedClock(datetime.now(UTC)), BlockKey(bytes(20))
+        part = {"dht": True, "dht_network": "alone", **HIDDEN}
+        async with serving(directory, clock, **part) as server:
+            async with await by_forwarder(server) as stranger:
+                assert await stranger.fetch(GetEntangled(key)) is None
+            async with await connect(server) as stranger:
+                with pytest.raises(Unavailable):
+                    await stranger.fetch(GetEntangled(key))
+
+    asyncio.run(scene())
 
 
 def test_strangers_keep_no_user_out_of_the_hidden_port(directory: Path) -> None:

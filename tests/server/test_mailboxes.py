@@ -22,10 +22,11 @@ from tests.server.users import FLOOR, User, message, now
 
 from sealmail_pow import Difficulty, mint
 from sealmail_protocol.block_codec import parse_text_block
-from sealmail_protocol.blocks import MessageAnnouncement
+from sealmail_protocol.blocks import BlockType, MessageAnnouncement
 from sealmail_protocol.bypass import BypassSecret
 from sealmail_protocol.canonical import block_digest, canonical_form
 from sealmail_protocol.compose import make_announcement
+from sealmail_protocol.dates import format_date
 from sealmail_protocol.errors import Refusal
 from sealmail_protocol.keys import BlockKey, KeyId, address_key, data_key, mailbox_key
 from sealmail_protocol.merges import entry_identity
@@ -34,10 +35,13 @@ from sealmail_protocol.stamps import message_challenge, stamp_bits
 from sealmail_server import reading, refusals
 from sealmail_server.bundle_memory import MAX_IN_BUNDLE, BundleMemory
 from sealmail_server.limits import Limits
+from sealmail_server.partnership import tombstone_of
 from sealmail_server.reading import find_block, join_entries
 from sealmail_store import (
     LOOSE_DATA,
     WAITING_PAGE,
+    QueueKind,
+    QueueRow,
     Terms,
     Tombstone,
     holder_space,
@@ -491,6 +495,37 @@ def test_no_tombstone_of_the_partner_stays_for_ever(tmp_path: Path) -> None:
         )
         assert not place.dropped
         assert await office.replicate(again) == Accepted()
+
+    in_post_office(tmp_path, scenario)
+
+
+def test_a_tombstone_without_an_identity_is_told_and_buries_by_its_digest(
+    tmp_path: Path,
+) -> None:
+    """One of before the identities, in a queue that was filled then."""
+
+    async def scenario(office: PostOffice) -> None:
+        mail = varied(1)
+        day = office.time + timedelta(days=12)
+        stone = Tombstone(key_of(mail), block_digest(mail), block_digest(mail), day)
+        for content in (format_date(day), f"{format_date(day)} "):
+            row = QueueRow(
+                QueueKind.TOMBSTONE,
+                block_digest(mail),
+                office.time,
+                key=key_of(mail),
+                content=content.encode(),
+            )
+            assert tombstone_of(row) == stone
+        assert await office.replicate(mail) == Accepted()
+        await office.intake.take_tombstone(stone)
+        assert await office.replicate(mail) != Accepted()
+        _, kept = await office.store.read(lambda view: view.tombstones(-1, 9))
+        assert [each.identity for each in kept] == [entry_identity(mail)]
+        await office.intake.take_tombstone(stone)
+        assert await office.store.read(lambda view: view.tombstones(-1, 9)) == (1, kept)
+        kind = BlockType.MESSAGE_ANNOUNCEMENT
+        assert not await office.store.read(lambda view: view.entries(kind, key_of(mail)))
 
     in_post_office(tmp_path, scenario)
 

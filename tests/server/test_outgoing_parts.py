@@ -84,8 +84,8 @@ def test_who_took_the_last_block_is_asked_first_and_who_is_down_not_at_all() -> 
     """Without hints the order is by chance."""
     routes = Routes(CHANCE)
     assert {routes.order((A, B))[0] for _ in range(20)} == {A, B}
-    routes.worked(A)
-    routes.worked(B)
+    routes.worked(A, NOW)
+    routes.worked(B, NOW)
     assert {routes.order((A, B, C)) for _ in range(20)} == {(B, A, C)}
     routes.failed(B, "unreachable", NOW)
     assert routes.order((A, B))[:1] == (A,)
@@ -105,7 +105,7 @@ def test_a_server_that_answers_is_tried_but_looked_at_less_often_until_it_takes_
     assert not routes.is_down(A)
     routes.failed(A, "lost", NOW)
     assert routes.to_look_at(NOW + timedelta(seconds=7), (A,)) == []
-    routes.worked(A)
+    routes.worked(A, NOW)
     routes.failed(A, "lost", NOW)
     assert routes.to_look_at(NOW + timedelta(seconds=7), (A,)) == [A]
 
@@ -233,22 +233,61 @@ def test_what_a_verdict_means_now_and_when_it_stays(
 def test_breaks_count_by_server_and_a_row_counts_once() -> None:
     """Three rows in a row that broke off are a server that is down; an answer begins anew."""
     routes = Routes(CHANCE)
-    routes.worked(A)
+    prove(routes)
     for number in (1, 1, 2, 2):
-        routes.broke_off(A, number, "slow", NOW)
+        routes.broke_off(A, str(number), number, "slow", NOW)
     assert not routes.is_down(A)
     assert not routes.is_proven(A)
     routes.answered(A)
-    assert routes.is_proven(A)
     for number in (1, 2, 3):
         assert not routes.is_down(A)
-        routes.broke_off(A, number, "slow", NOW)
+        routes.broke_off(A, str(number), number, "slow", NOW)
     assert routes.is_down(A)
     assert routes.reason((A,)) == "slow"
     # It answers again, and is believed when it has taken something.
     routes.alive(A)
-    routes.broke_off(A, 4, "slow", NOW)
+    for number in (4, 5):
+        assert not routes.is_down(A)
+        routes.broke_off(A, str(number), number, "slow", NOW)
     assert routes.is_down(A)
+
+
+def prove(routes: Routes) -> None:
+    """Have a server take blocks for long enough."""
+    for minutes in (0, 5, 10):
+        routes.worked(A, NOW + timedelta(minutes=minutes))
+
+
+def test_rows_of_one_user_alone_do_not_take_a_server_from_the_others() -> None:
+    """He chooses the blocks; not even when it was down before."""
+    routes = Routes(CHANCE)
+    for number in range(20):
+        routes.broke_off(A, "ann", number, "slow", NOW)
+    assert not routes.is_down(A)
+    routes.failed(A, "unreachable", NOW)
+    routes.alive(A)
+    for number in range(20):
+        routes.broke_off(A, "ann", number, "slow", NOW)
+    assert not routes.is_down(A)
+
+
+def test_a_server_is_known_to_work_after_a_while_and_anew_after_a_break() -> None:
+    """One that takes a block and then hangs is given no more workers for it."""
+    routes = Routes(CHANCE)
+    for _ in range(10):
+        routes.worked(A, NOW)
+    assert routes.is_known(A)
+    assert not routes.is_proven(A)
+    prove(routes)
+    assert routes.is_proven(A)
+    routes.broke_off(A, "ann", 1, "slow", NOW)
+    routes.answered(A)
+    routes.worked(A, NOW + timedelta(minutes=20))
+    assert not routes.is_proven(A)
+    for minutes in (25, 30):
+        assert not routes.is_proven(A)
+        routes.worked(A, NOW + timedelta(minutes=minutes))
+    assert routes.is_proven(A)
 
 
 def test_no_number_of_users_has_all_workers() -> None:
@@ -277,3 +316,14 @@ def test_no_number_of_users_has_all_workers() -> None:
         while roster.may_hire(str(number), known=True):
             roster.hire(str(number), known=True)
     assert roster.all_out
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_eight_users_leave_workers_for_those_who_have_none(known: bool) -> None:
+    """However many they ask for, and whatever is known of their servers."""
+    roster = Roster()
+    for number in range(8):
+        while roster.may_hire(str(number), known=known):
+            roster.hire(str(number), known=known)
+    assert not roster.may_hire("0", known=known)
+    assert roster.may_hire("another", known=known)

@@ -32,7 +32,8 @@ from sealmail_net.link import PeerLink
 from sealmail_net.tls import server_context
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.bodies import BODY_ENDS
-from sealmail_protocol.commands import Capabilities, StoreProxy, StoreServer
+from sealmail_protocol.bundles import join_bundle
+from sealmail_protocol.commands import AskVerdict, Capabilities, StoreProxy, StoreServer
 from sealmail_protocol.conversation import ServerEvent
 from sealmail_protocol.keys import BlockKey, KeyId, data_key, mailbox_key
 from sealmail_protocol.replies import Banner, QueueRow, QueueState, Word
@@ -245,6 +246,30 @@ def test_a_server_that_hangs_for_many_users_does_not_keep_all_workers(
             async with asyncio.timeout(30):
                 await until(lambda: asyncio.sleep(0, len(hung.blocks) == 30))
             assert hung.peak == MAX_LINES
+
+    play(scenario)
+
+
+def test_no_verdict_is_asked_of_a_large_bundle(home_directory: Path, tls: ssl.SSLContext) -> None:
+    """It would count as so many requests that the server sends us away, with what others sent."""
+    small = SmallServer(tls)
+    moment = now()
+    mails = [message(user(330), date=moment, data=b"mail %d" % each) for each in range(65)]
+    key = mailbox_key("0", user(330))
+
+    async def scenario() -> None:
+        async with (
+            serving_small(small) as (address, _),
+            running(home_directory) as (home,),
+            await log_in(home, user(331)) as remote,
+        ):
+            for count, asked in ((65, 0), (64, 1)):
+                body = (post_to(address), *join_bundle(mails[:count]))
+                assert await remote.post(StoreProxy(key), body) is Word.DONE
+                rows = await settled(remote)
+                assert {row.state for row in rows} == {QueueState.DELIVERED}
+                questions = [each for each in small.events if isinstance(each, AskVerdict)]
+                assert len(questions) == asked
 
     play(scenario)
 

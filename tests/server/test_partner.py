@@ -24,7 +24,7 @@ from tests.server.users import User, data_lines, message, now
 
 from sealmail_protocol.block_codec import parse_data_header
 from sealmail_protocol.bundles import join_bundle
-from sealmail_protocol.canonical import data_digest
+from sealmail_protocol.canonical import BodyDigest, data_digest
 from sealmail_protocol.commands import (
     PartnerAccount,
     PartnerDrop,
@@ -475,6 +475,63 @@ def test_past_the_cap_a_verdict_says_that_the_partner_lacks_the_block(
                 await remote.store_data(key, header, [data])
                 verdict = await remote.verdict(data_digest(header, key))
                 assert verdict == Accepted(degraded=True)
+
+    run(scenario)
+
+
+def test_a_partner_that_takes_nothing_does_not_make_the_queue_large(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """What is set aside counts: the comparison waits, and goes on when there is room."""
+    blocks = [b"block %d" % number for number in range(12)]
+    partner.modern = True
+    partner.refuses = {data_key(data) for data in blocks}
+    clock = TurnedClock(now())
+
+    async def waiting(server: Server) -> int:
+        return int((await status(server))["queued"]["replicate"])
+
+    async def scenario() -> None:
+        more: dict[str, Any] = {"partner_queue_blocks": 4}
+        async with paired_with(partner, directories, tmp_path / "s", clock, **more) as server:
+            await until(lambda: connected(server))
+            async with await connect(server) as remote:
+                for data in blocks:
+                    await store_data(remote, data)
+            await until(lambda: aside(server, 4))
+            await asyncio.sleep(1.2)
+            assert await waiting(server) == 4
+            assert (await status(server))["resync_needed"]
+            partner.refuses.clear()
+            clock.turn(minutes=2)
+            async with await connect(server) as remote:
+                await store_data(remote, blocks[0])
+            wanted = {f"REPLICATE {data_key(data)} none" for data in blocks}
+            await until(lambda: includes(partner, wanted))
+
+    run(scenario)
+
+
+def test_the_verdict_of_a_bundle_looks_once_for_what_the_partner_lacks(
+    partner: OriginalPartner, directories: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """And not once for each of its entries."""
+    moment = now()
+    mails = [message(SOMEBODY, date=moment, data=b"mail %d" % number) for number in range(40)]
+    key, lines = mailbox_key("0", SOMEBODY), join_bundle(mails)
+    partner.refuses = {key}
+
+    async def scenario() -> None:
+        async with paired_with(partner, directories, tmp_path / "s", replication="both") as server:
+            await until(lambda: connected(server))
+            await server.services.desk.add(SOMEBODY.hex, "A" * 20)
+            async with await connect(server) as remote:
+                assert await remote.post(StoreServer(key), lines) is Word.DONE
+            await until(lambda: aside(server, 20))
+            digest = BodyDigest.of(line.encode() for line in lines)
+            reads = server.services.store.reads
+            assert await server.services.intake.verdict(digest) == Accepted(degraded=True)
+            assert server.services.store.reads - reads < 10
 
     run(scenario)
 

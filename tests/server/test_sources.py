@@ -35,6 +35,13 @@ def test_a_burst_is_free_and_then_one_waits_longer_each_time() -> None:
     assert [allowance.charge("a", 100.0) for _ in range(6)] == [0, 0, 0, 0, 0, 1]
 
 
+def test_what_is_refused_leaves_no_debt() -> None:
+    """However many come at once, a second later there is one use again."""
+    allowance = Allowance(Rate(per_second=1, burst=5))
+    assert [allowance.take("a", 0.0) for _ in range(9)] == [True] * 5 + [False] * 4
+    assert [allowance.take("a", 1.0) for _ in range(2)] == [True, False]
+
+
 @given(st.lists(st.floats(0, 5), max_size=60))
 def test_in_the_long_run_the_rate_holds(gaps: list[float]) -> None:
     """Who waits as he is told never gets more through than burst and rate allow."""

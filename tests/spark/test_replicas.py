@@ -1,9 +1,9 @@
 """Which partner is behind: by the rules of the merges, and by what each copy can know."""
 
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from tests.spark.conftest import NOW
@@ -20,12 +20,12 @@ MOMENTS = {name: int(NOW.timestamp()) for name in "ab"}
 KEY, CLAIM, MAIL = "key-announcement", "address-claim", "message-announcement"
 
 
-def entry(store: str, kind: str, standing: Standing) -> tuple[Any, ...]:
+def entry(store: str, kind: str, standing: Standing, key: bytes = bytes(20)) -> tuple[Any, ...]:
     """Return the row of an entry of one store."""
     values = {
         "store": store,
         "type": kind,
-        "key": bytes(20),
+        "key": key,
         "identity": b"",
         "date": standing.date,
         "digest": standing.digest,
@@ -40,26 +40,34 @@ def frame(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
     return spark.createDataFrame(list(rows), SCHEMA)
 
 
-@pytest.mark.parametrize(
-    ("kind", "stays", "goes"),
-    [
-        (KEY, Standing(BEFORE, HIGH, revoked=True), Standing(LATER, LOW)),
-        (CLAIM, Standing(LATER, HIGH, bits=8), Standing(BEFORE, LOW, bits=20)),
-        (CLAIM, Standing(BEFORE, LOW), Standing(BEFORE, HIGH, bits=20)),
-        (MAIL, Standing(BEFORE, HIGH, bits=20), Standing(BEFORE, LOW, bits=19)),
-        (MAIL, Standing(BEFORE, LOW, bits=20), Standing(BEFORE, HIGH, bits=20)),
-    ],
-    ids=["revoked", "newer", "lower-digest", "more-bits", "lower-digest-of-mail"],
-)
-def test_who_is_behind_follows_the_merge(
-    spark: SparkSession, kind: str, stays: Standing, goes: Standing
-) -> None:
+# Which version stays, and which one goes.
+VERSIONS = {
+    "revoked": (KEY, Standing(BEFORE, HIGH, revoked=True), Standing(LATER, LOW)),
+    "newer": (CLAIM, Standing(LATER, HIGH, bits=8), Standing(BEFORE, LOW, bits=20)),
+    "lower digest": (CLAIM, Standing(BEFORE, LOW), Standing(BEFORE, HIGH, bits=20)),
+    "more bits": (MAIL, Standing(BEFORE, HIGH, bits=20), Standing(BEFORE, LOW, bits=19)),
+    "mail of a lower digest": (
+        MAIL,
+        Standing(BEFORE, LOW, bits=20),
+        Standing(BEFORE, HIGH, bits=20),
+    ),
+}
+
+
+def test_who_is_behind_follows_the_merge(spark: SparkSession) -> None:
     """The store whose version a merge would displace is told, whichever of the two it is."""
-    assert displaces(BlockType(kind), stays, goes)
-    for first, second, behind in ((stays, goes, "b"), (goes, stays, "a")):
-        blocks = frame(spark, entry("a", kind, first), entry("b", kind, second))
-        rows = replica_findings(blocks, MOMENTS).collect()
-        assert [(row["code"], row["store"]) for row in rows] == [("differs", behind)]
+    rows, expected = [], {}
+    for place, (case, behind) in enumerate(product(VERSIONS, "ab")):
+        kind, stays, goes = VERSIONS[case]
+        assert displaces(BlockType(kind), stays, goes), case
+        key = bytes([place]) * 20
+        held = {"a": stays, "b": stays, behind: goes}
+        rows += [entry(store, kind, standing, key) for store, standing in held.items()]
+        expected[key.hex().upper()] = ("differs", behind, case)
+    found = replica_findings(frame(spark, *rows), MOMENTS).collect()
+    assert len(found) == len(expected)
+    told = {row["key"]: (row["code"], row["store"], expected[row["key"]][2]) for row in found}
+    assert told == expected
 
 
 def test_a_copy_is_not_blamed_for_what_came_after_it(spark: SparkSession) -> None:

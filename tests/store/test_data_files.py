@@ -212,6 +212,22 @@ def test_leaving_the_spool_after_storing_keeps_the_data(tmp_path: Path) -> None:
     in_store(tmp_path, scenario)
 
 
+def test_other_bytes_of_the_same_hash_change_nothing_that_is_stored(tmp_path: Path) -> None:
+    """A sound file stays; who can make two blocks of one hash changes none that was accepted."""
+    raw, twin = content(1), content(2)
+
+    async def scenario(store: BlockStore) -> None:
+        await store_data(store, raw)
+        with store.spool() as spool:
+            spool.write(twin)
+            forged = dataclasses.replace(spool.finish(), key=data_key(raw))
+            await store.write(lambda view: view.restore_data(forged))
+        assert await stored_bytes(store, raw) == raw
+        assert not list((tmp_path / "incoming").iterdir())
+
+    in_store(tmp_path, scenario)
+
+
 def test_a_file_of_another_size_is_not_served_and_heals(tmp_path: Path) -> None:
     """A damaged file is refused, and storing the block again replaces it."""
     raw = content(1)

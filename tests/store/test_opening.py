@@ -4,6 +4,8 @@ import asyncio
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
@@ -13,12 +15,23 @@ from tests.store.samples import (
     content,
     files_under,
     in_store,
+    some_key,
     store_data,
     stored_bytes,
 )
 
 from sealmail_protocol.keys import data_key
-from sealmail_store import BlockStore, NewerSchema, NotAStore, StoreLocked, StoreMissing
+from sealmail_store import (
+    BlockStore,
+    NewerSchema,
+    NotAStore,
+    QueueKind,
+    QueueRow,
+    StoreLocked,
+    StoreMissing,
+    Tombstone,
+    WriteView,
+)
 from sealmail_store.schema import STEPS, open_writer
 
 
@@ -76,6 +89,45 @@ def test_a_store_of_the_first_schema_gains_a_queue(tmp_path: Path) -> None:
         connection.execute("INSERT INTO settings VALUES ('remembered', 'yes')")
     in_store(tmp_path, look)
     assert (tmp_path / "index.sqlite.schema-1").is_file()
+
+
+def test_a_store_of_the_sixth_schema_keeps_deliveries_and_drops_apart(tmp_path: Path) -> None:
+    """Equal tickets become different; a drop is told with the identity that is known of it."""
+    day = datetime(2026, 5, 1, tzinfo=UTC)
+    key, digest, lone, identity = some_key(1), b"d" * 32, b"l" * 32, b"i" * 32
+    delivery = QueueRow(QueueKind.PROXY, digest, day, key=key, owner="A" * 40, line=7)
+    drop = QueueRow(QueueKind.TOMBSTONE, digest, day, key=key, content=b"2026-05-13T00:00:00Z")
+
+    async def before(store: BlockStore) -> None:
+        def put(view: WriteView) -> None:
+            for row in (delivery, delivery, replace(delivery, owner="B" * 40)):
+                view.queue.put(replace(row, ticket=f"{'0' * 9}{'9' * 3}0007"))
+            view.bury(Tombstone(key, digest, identity, day))
+            view.bury(Tombstone(key, lone, b"", day))
+            view.queue.put(drop)
+            view.queue.put(replace(drop, digest=lone, content=drop.content + b" "))
+
+        await store.write(put)
+
+    async def look(store: BlockStore) -> None:
+        rows = await store.read(lambda view: view.queue.all(QueueKind.PROXY, limit=9))
+        assert [row.ticket for row in rows] == [
+            "0000000009990007",
+            "0001000009990007",
+            "0000000009990007",
+        ]
+        drops = await store.read(lambda view: view.queue.all(QueueKind.TOMBSTONE, limit=9))
+        assert [row.content.decode() for row in drops] == [
+            f"2026-05-13T00:00:00Z {each.hex()}" for each in (identity, lone)
+        ]
+        _, stones = await store.read(lambda view: view.tombstones(-1, 9))
+        assert [stone.identity for stone in stones] == [identity, lone]
+
+    in_store(tmp_path, before)
+    with closing(apsw.Connection(str(tmp_path / "index.sqlite"))) as connection:
+        connection.execute("PRAGMA user_version = 6")
+    in_store(tmp_path, look)
+    assert (tmp_path / "index.sqlite.schema-6").is_file()
 
 
 @pytest.mark.parametrize("foreign", ["text", "database"])

@@ -7,15 +7,15 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from sealmail_protocol.block_codec import parse_text_block
-from sealmail_protocol.blocks import AddressClaim, BlockType, DataBlock, KeyAnnouncement, TextBlock
-from sealmail_protocol.bundles import join_bundle, split_bundle
+from sealmail_protocol.blocks import AddressClaim, BlockType, KeyAnnouncement, TextBlock
+from sealmail_protocol.bundles import split_bundle
 from sealmail_protocol.errors import InvalidBlock, Refusal
-from sealmail_protocol.fields import decode_lines, join_lines, split_lines
+from sealmail_protocol.fields import decode_lines, split_lines
 from sealmail_protocol.keys import BlockKey, announcement_key
 from sealmail_protocol.policy import BLOCK_POLICY, HARD_TEXT_BODY
 from sealmail_protocol.replies import Accepted, Verdict, worst
 from sealmail_server.dht.neighbours import network_of_source
-from sealmail_server.dht.node import DhtNode
+from sealmail_server.dht.node import DhtNode, MakeRoom
 from sealmail_server.dht.peers import EntangledPeers, is_mailbox
 from sealmail_server.dht.turns import Asker
 from sealmail_server.dht.values import MAX_VALUE, Value, merged, value_of
@@ -58,7 +58,13 @@ class EntangledDesk:
         self._posted = posted
         self._peers = peers
 
-    async def store_text(self, key: BlockKey, lines: Lines, visitor: Visitor) -> Verdict:
+    async def store_text(
+        self,
+        key: BlockKey,
+        lines: Lines,
+        visitor: Visitor,
+        make_room: MakeRoom = lambda _: None,
+    ) -> Verdict:
         """Keep what a user gives for the DHT, durable at return; spreading it comes after."""
         entries = list(split_bundle(lines))
         if len(entries) > _MOST_ENTRIES:
@@ -73,7 +79,7 @@ class EntangledDesk:
                 if isinstance(block, KeyAnnouncement) and len(entries) > 1:
                     certificates.append(block)
                     continue
-                certificate = await self._certificate(block, certificates, visitor)
+                certificate = await self._certificate(block, certificates, visitor, make_room)
                 value = value_of(key, block, certificate)
                 verdicts.append(
                     await self._take(value.key, value.body, visitor, _digest_of(entry))
@@ -120,12 +126,19 @@ class EntangledDesk:
         """Return the digests of the values that are kept here under ``key``."""
         return tuple(row.digest.hex() for row in await self._node.holdings.listed(key))
 
-    async def find(self, key: BlockKey, since: datetime | None, visitor: Visitor) -> bytes | None:
+    async def find(
+        self,
+        key: BlockKey,
+        since: datetime | None,
+        visitor: Visitor,
+        make_room: MakeRoom = lambda _: None,
+    ) -> bytes | None:
         """Return the answer to GET ENTANGLED; of mail only what is dated ``since`` or later.
 
-        ``NoTurn`` if too many others look something up.
+        ``NoTurn`` if too many others look something up. ``make_room`` is told of large values
+        before they are read.
         """
-        values = await self._find(key, _asker(visitor), since)
+        values = await self._find(key, _asker(visitor), make_room, since)
         if since is not None:
             values = tuple(
                 value
@@ -134,11 +147,11 @@ class EntangledDesk:
             )
         if not values:
             return None
-        first = values[0].block
-        if isinstance(first, DataBlock):
+        kind = values[0].type
+        if kind is BlockType.DATA:
             return values[0].body
-        blocks = _what_fits(value for value in values if value.type is first.type)
-        return join_lines((*join_bundle(blocks), "EndBlock"))
+        blocks = _what_fits(value for value in values if value.type is kind)
+        return _separator(kind).join(blocks) + b"EndBlock\r\n"
 
     async def _take(self, key: BlockKey, body: bytes, visitor: Visitor, digest: bytes) -> Verdict:
         """Judge and keep a user's value; a refusal is remembered under ``digest``."""
@@ -171,7 +184,11 @@ class EntangledDesk:
         return Accepted()
 
     async def _certificate(
-        self, block: TextBlock, given: Sequence[KeyAnnouncement], visitor: Visitor
+        self,
+        block: TextBlock,
+        given: Sequence[KeyAnnouncement],
+        visitor: Visitor,
+        make_room: MakeRoom,
     ) -> KeyAnnouncement | None:
         """Return what a claim is to travel with: given with it, kept here, or in the DHT."""
         if not isinstance(block, AddressClaim):
@@ -184,18 +201,20 @@ class EntangledDesk:
             found = parse_text_block(split_lines(stored.header))
             if isinstance(found, KeyAnnouncement):
                 return found
-        for value in await self._find(key, _asker(visitor)):
-            if isinstance(value.block, KeyAnnouncement) and not value.standing.revoked:
-                return value.block
+        for value in await self._find(key, _asker(visitor), make_room):
+            if value.type is BlockType.KEY_ANNOUNCEMENT and not value.standing.revoked:
+                announced = value.block
+                assert isinstance(announced, KeyAnnouncement)  # noqa: S101 - that is its type
+                return announced
         raise InvalidBlock(Refusal.KEY, "the key that signed the claim is nowhere found")
 
     async def _find(
-        self, key: BlockKey, asker: Asker, since: datetime | None = None
+        self, key: BlockKey, asker: Asker, make_room: MakeRoom, since: datetime | None = None
     ) -> tuple[Value, ...]:
         """Look in the DHT, and beyond it if it has nothing, or mail, of which nobody has all."""
         loop = asyncio.get_running_loop()
         until = loop.time() + _FIND_SECONDS
-        values = await self._node.find(key, asker)
+        values = await self._node.find(key, asker, make_room)
         if is_mailbox(values):
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(until):
@@ -225,24 +244,28 @@ class ValueReceiver:
         self._body.clear()
 
 
-def _what_fits(values: Iterator[Value]) -> list[TextBlock]:
+def _what_fits(values: Iterator[Value]) -> list[bytes]:
     """Return blocks in their order, as many as one answer may hold: those with the best stamps."""
     found, room = list(values), HARD_TEXT_BODY
     chosen = set()
     for value in sorted(found, key=lambda each: each.rank):
-        size = len(value.body) + len(BLOCK_POLICY[value.type].separator or "") + 2
+        size = len(value.body) + len(_separator(value.type))
         if size <= room:
             room -= size
             chosen.add(value.digest)
-    blocks = (value.block for value in found if value.digest in chosen)
-    return [block for block in blocks if not isinstance(block, DataBlock)]
+    return [value.block_body for value in found if value.digest in chosen]
+
+
+def _separator(kind: BlockType) -> bytes:
+    """Return the line between two blocks of a type."""
+    return f"{BLOCK_POLICY[kind].separator or ''}\r\n".encode()
 
 
 def _asker(visitor: Visitor) -> Asker:
     """Return whose part of room and turns a visitor's wishes count against."""
     if visitor.confirmed and visitor.userid:
         return Asker(f"user {visitor.userid}")
-    return Asker(network_of_source(visitor.source), stranger=True)
+    return Asker(network_of_source(visitor.source), stranger=True, shared=visitor.shared)
 
 
 def _joined(lines: Lines) -> bytes:

@@ -171,10 +171,10 @@ class Endpoint(asyncio.DatagramProtocol):
 
     def _take_request(self, request: Request, place: Place) -> None:
         moment = asyncio.get_running_loop().time()
-        if self._allowance.charge(source_of(str(place.ip)), moment) > 0:
+        # Whoever forges addresses must not run up a debt that outlasts his flood.
+        if not self._allowance.take(source_of(str(place.ip)), moment):
             return
-        proven = self._has_proven(place, moment)
-        if not proven and self._unproven.charge("", moment) > 0:
+        if not self._has_proven(place, moment) and not self._unproven.take("", moment):
             return
         if len(self._answering) >= MAX_ANSWERING:
             return

@@ -39,6 +39,8 @@ MOST_LISTED = sum(MOST_UNDER_KEY.values())
 # Whoever invents more of it than an honest node may have is not the only one who is heard.
 MOST_BYTES = 64 * 1024**2
 MOST_BYTES_OF_ONE = 16 * 1024**2
+# Values that are too old, or dated ahead, of one node: clocks differ by less than makes many.
+_MISDATED_AT_MOST = 3
 
 # What nodes say they hold, nearest node first.
 Lists = dict[Peer, tuple[Held, ...]]
@@ -69,9 +71,12 @@ class Gathering:
         self._carrier = carrier
         self._dialling = dialling
         self._known = set(known)
-        self._seen: set[bytes] = set()
+        self._seen: dict[bytes, Peer] = {}
         self._liars: set[Peer] = set()
+        self._misdated: Counter[Peer] = Counter()
+        # All that each gave; of that all together gave what was new and may hold.
         self._read: Counter[Peer] = Counter()
+        self._read_of_all = 0
         self._given: dict[bytes, tuple[Peer, Value]] = {}
 
     @property
@@ -199,29 +204,46 @@ class Gathering:
             _log.info("%s gives no values: %s", peer.place, error)
 
     async def _take(self, peer: Peer, body: bytes) -> bool:
-        """Examine what a node gave, and tell whether more of it is wanted."""
+        """Examine what a node gave, and tell whether more of it is wanted.
+
+        What does not hold, or came before, counts for who gave it alone: it must not keep what
+        others have from being read.
+        """
         self._read[peer] += len(body)
-        if self._read[peer] > MOST_BYTES_OF_ONE or self._read.total() > MOST_BYTES:
+        if self._read[peer] > MOST_BYTES_OF_ONE or self._read_of_all + len(body) > MOST_BYTES:
             return False
         known = hashlib.sha256(body).digest()
         if known in self._seen:
-            return True
+            # Several may have been asked for it; nobody was asked twice.
+            return self._seen[known] != peer
         try:
             value = await self._examine(self._key, body)
         except InvalidBlock as error:
-            if error.code is Refusal.DATE:
-                # A moment ago it held, or his clock is another: that makes nobody a liar.
-                return True
-            _log.info("%s gave no good value: %s", peer.place, error.reason)
-            self._liars.add(peer)
-            return False
+            return self._goes_on(peer, error, known)
         except (Undecided, BrokeVerifier) as error:
             _log.warning("a value could not be verified: %s", error)
+            self._read_of_all += len(body)
             return True
-        self._seen.add(known)
+        if known in self._seen:
+            return True
+        self._seen[known] = peer
+        self._read_of_all += len(body)
         if value.digest not in self._known:
             self._known.add(value.digest)
             self._given[value.digest] = peer, value
             if len(self._given) > 2 * MOST_LISTED:
                 self._given = {kept.digest: self._given[kept.digest] for kept in self.values}
         return True
+
+    def _goes_on(self, peer: Peer, error: InvalidBlock, known: bytes) -> bool:
+        """Tell whether a node is asked for more, though a value that it gave does not hold."""
+        if error.code is Refusal.DATE:
+            # A moment ago it held, or his clock is another: that makes nobody a liar. Nobody
+            # else is asked for it: of text that stands alone, these are the bytes of its digest.
+            self._known.add(known)
+            self._misdated[peer] += 1
+            if self._misdated[peer] < _MISDATED_AT_MOST:
+                return True
+        _log.info("%s gave no good value: %s", peer.place, error.reason)
+        self._liars.add(peer)
+        return False

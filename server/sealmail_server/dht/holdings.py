@@ -1,7 +1,7 @@
 """What this node keeps for the DHT: a bounded cache, in which nobody's values crowd out all."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -117,20 +117,26 @@ class Holdings:
         row = self._row(offer)
         if held is None:
             self._make_place(view, row)
+        elif held.waits:
+            row = _in_place_of(held, row)
         self._make_room(view, row, held)
         view.dht.put(row)
         return True
 
     def _make_place(self, view: WriteView, row: DhtRow) -> None:
-        """Let the least stamped entry under the key go, if there are too many."""
+        """Let the least stamped entry under the key go, if there are too many.
+
+        What a user of ours gave stays, until others keep it.
+        """
         most = MOST_UNDER_KEY.get(BlockType(row.type))
         if most is None:
             return
         others = view.dht.of_type(row.key, row.type)
         if len(others) < most:
             return
-        least = max(others, key=_rank)
-        if _rank(least) <= _rank(row):
+        going = [each for each in others if not each.ours]
+        least = max(going, key=_rank, default=None)
+        if least is None or _rank(least) <= _rank(row):
             raise NoRoom("the key has as many values as it may, with better stamps")
         view.dht.remove(least.number)
 
@@ -181,6 +187,17 @@ class Holdings:
 
 def _standing(row: DhtListed) -> Standing:
     return Standing(row.date, row.digest, row.revoked, row.stamp_bits)
+
+
+def _in_place_of(held: DhtListed, row: DhtRow) -> DhtRow:
+    """Return a newer form of what waits for others, which waits in its stead.
+
+    Anybody can date what is only stamped anew: that takes nothing from whoever posted it.
+    """
+    stays = held.ours or not row.ours
+    return replace(
+        row, source=held.source if stays else row.source, ours=held.ours or row.ours, waits=True
+    )
 
 
 def _rank(row: DhtListed | DhtRow) -> tuple[int, bytes]:

@@ -123,6 +123,19 @@ class Neighbours(RoutingTable):  # type: ignore[misc]  # kademlia has no types
         elif not bucket.add_node(node):
             asyncio.ensure_future(self.call_ping(bucket.head()))  # noqa: RUF006 - as the base
 
+    def split_bucket(self, index: int) -> None:
+        """Split a bucket in two; an id on the border goes to the upper one, as it is sought there.
+
+        ``kademlia`` itself leaves it in the lower one.
+        """
+        super().split_bucket(index)
+        lower, upper = self.buckets[index : index + 2]
+        border = lower.range[1].to_bytes(len(self.node.id))
+        contact = lower.nodes.get(border) or lower.replacement_nodes.get(border)
+        if contact is not None:
+            lower.remove_node(contact)
+            upper.add_node(contact)
+
     def _held(self, node_id: bytes) -> Contact | None:
         bucket = self.buckets[self.get_bucket_for(Node(node_id))]
         found: Contact | None = bucket[node_id]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -56,6 +56,9 @@ _GIVE_SECONDS = 30.0
 _SILENT_AT_MOST = 2
 # Keys that are spread at a time when all are.
 _SPREAD_AT_ONCE = 4
+
+# Told of bytes that will be held in memory; raises a ``StoreError`` if there is no room for them.
+MakeRoom = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +167,27 @@ class DhtNode:
 
     # What this server's users ask.
 
-    async def find(self, key: BlockKey, asker: Asker = OURS) -> tuple[Value, ...]:
+    async def find(
+        self, key: BlockKey, asker: Asker = OURS, make_room: MakeRoom = lambda _: None
+    ) -> tuple[Value, ...]:
         """Return all values under ``key`` that can be found and hold; merged by the table.
 
-        ``NoTurn`` if nobody could be asked for want of a turn, and nothing is here.
+        ``make_room`` is told of the bytes of those that are here before they are read. ``NoTurn``
+        if nobody could be asked for want of a turn.
         """
-        values = [value async for value in self._held_here(key)]
-        gathering = self._gathering(key, (value.digest for value in values))
-        asked = False
+        here: tuple[Value, ...] = ()
+        gathering = None
         with suppress(TimeoutError):
+            # Who waits for a turn holds nothing meanwhile.
             async with asyncio.timeout(_FIND_SECONDS), self.turns.turn(asker):
-                asked = True
+                make_room(sum(row.size for row in await self.holdings.listed(key)))
+                here = tuple(map(Value.of, await self.holdings.under(key)))
+                gathering = self._gathering(key, (value.digest for value in here))
                 found = await self.neighbourhood.walk(key.raw)
                 await gathering.fetch(await gathering.lists(found))
-        if not asked and not values:
+        if gathering is None:
             raise NoTurn("too many look-ups are under way")
-        return merged((*values, *gathering.values))
+        return merged((*here, *gathering.values))
 
     async def spread(self, key: BlockKey) -> Spread:
         """Have the values of ``key`` kept by the nodes nearest to it, and by us if we are one.
@@ -245,11 +253,6 @@ class DhtNode:
             # As if he had brought it himself: what a network lists has its part of the room.
             with suppress(StoreError):
                 await self.holdings.keep(Offer(value, network_of(peer.place)))
-
-    async def _held_here(self, key: BlockKey) -> AsyncIterator[Value]:
-        for row in await self.holdings.under(key):
-            with suppress(InvalidBlock, Undecided, BrokeVerifier):
-                yield await self._examine(key, row.body)
 
     async def _examine(self, key: BlockKey, body: bytes) -> Value:
         return await self.examiner.examine(key, body, self.clock())

@@ -53,8 +53,9 @@ _MOST_BYTES = 1024**2
 # Values under one key that are taken from one peer; claims are dear to check.
 _MOST_VALUES = 300
 _MOST_CLAIMS = 8
-# Values that wait to be posted to one peer; beyond that the eldest is given up.
-_MOST_WAITING = 10_000
+# Values that wait to be posted to one peer, by whether strangers gave them; beyond that the
+# eldest is given up. So strangers, who are many, flush out no user's values.
+_MOST_WAITING = {False: 8_000, True: 2_000}
 # How long a peer is left alone after its first, second, … failure in a row; the last repeats.
 PAUSES = tuple(timedelta(seconds=each) for each in (30, 60, 300, 900, 1800))
 
@@ -70,18 +71,34 @@ class _Peer:
 
     address: ServerAddress
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
-    waiting: dict[ValueName, None] = field(default_factory=dict)
+    # By whether strangers gave them.
+    waiting: dict[bool, dict[ValueName, None]] = field(
+        default_factory=lambda: {False: {}, True: {}}
+    )
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     failures: int = 0
     retry_at: float = 0.0
     reason: str | None = None
 
-    def keep(self, names: Iterable[ValueName]) -> None:
+    def __len__(self) -> int:
+        return sum(map(len, self.waiting.values()))
+
+    def keep(self, names: Iterable[ValueName], *, of_stranger: bool) -> None:
         """Have values posted to it, by and by."""
-        self.waiting.update(dict.fromkeys(names))
-        while len(self.waiting) > _MOST_WAITING:
-            del self.waiting[next(iter(self.waiting))]
+        waiting = self.waiting[of_stranger]
+        waiting.update(dict.fromkeys(names))
+        while len(waiting) > _MOST_WAITING[of_stranger]:
+            del waiting[next(iter(waiting))]
         self.woken.set()
+
+    def next(self) -> ValueName:
+        """Return what is to be posted next: what users gave goes before what strangers did."""
+        return next(iter(self.waiting[False] or self.waiting[True]))
+
+    def drop(self, name: ValueName) -> None:
+        """Have a value posted no more."""
+        for waiting in self.waiting.values():
+            waiting.pop(name, None)
 
 
 class EntangledPeers:
@@ -108,7 +125,7 @@ class EntangledPeers:
     def status(self) -> list[dict[str, Any]]:
         """Return how it goes with each peer, for the operator."""
         return [
-            {"peer": str(peer.address), "reason": peer.reason, "waiting": len(peer.waiting)}
+            {"peer": str(peer.address), "reason": peer.reason, "waiting": len(peer)}
             for peer in self._peers
         ]
 
@@ -196,11 +213,11 @@ class EntangledPeers:
 
     # Posting.
 
-    def post(self, names: Iterable[ValueName]) -> None:
+    def post(self, names: Iterable[ValueName], *, of_stranger: bool = False) -> None:
         """Have every peer given these values, by and by: ``run`` does it."""
         named = tuple(names)
         for peer in self._peers:
-            peer.keep(named)
+            peer.keep(named, of_stranger=of_stranger)
 
     async def run(self, read: ReadValue) -> None:
         """Post what waits, until cancelled."""
@@ -222,7 +239,7 @@ class EntangledPeers:
             except Exception as error:  # one value must not keep the others from being posted
                 _log.exception("a value could not be posted to %s", peer.address)
                 self._failed(peer, error)
-            if peer.waiting:
+            if len(peer):
                 peer.woken.set()
 
     async def _dial(self, peer: _Peer) -> RemoteServer:
@@ -243,8 +260,8 @@ def is_mailbox(values: Iterable[Value]) -> bool:
 
 async def _post_all(peer: _Peer, remote: RemoteServer, read: ReadValue) -> None:
     capabilities = await remote.capabilities()
-    while peer.waiting:
-        name = next(iter(peer.waiting))
+    while len(peer):
+        name = peer.next()
         row = await read(*name)
         async with asyncio.timeout(_POST_SECONDS):
             if row is not None and DHT_VALUE in capabilities:
@@ -252,7 +269,7 @@ async def _post_all(peer: _Peer, remote: RemoteServer, read: ReadValue) -> None:
             elif row is not None and not capabilities:
                 await _give_original(remote, row)
         # Whatever it answered, it would answer the same another time.
-        peer.waiting.pop(name, None)
+        peer.drop(name)
 
 
 async def _give_original(remote: RemoteServer, row: DhtRow) -> None:

@@ -140,7 +140,7 @@ class DhtService:
         }
 
     def _posted(self, key: BlockKey, digest: bytes, of_stranger: bool) -> None:
-        self._peers.post([(key, digest)])
+        self._peers.post([(key, digest)], of_stranger=of_stranger)
         self._publisher.post([key], of_stranger=of_stranger)
 
     async def _take_up(self) -> None:
@@ -149,7 +149,9 @@ class DhtService:
             try:
                 for key in await self.node.holdings.unspread():
                     rows = await self.node.holdings.listed(key)
-                    self._peers.post((key, row.digest) for row in rows if row.waits)
+                    for row in rows:
+                        if row.waits:
+                            self._peers.post([(key, row.digest)], of_stranger=not row.ours)
                     self._publisher.post([key], of_stranger=not any(row.ours for row in rows))
                 return
             except StoreError as error:

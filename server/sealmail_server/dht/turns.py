@@ -15,10 +15,14 @@ class NoTurn(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """For whom something is looked up: a user who logged in, or a stranger from a network."""
+    """For whom something is looked up: a user who logged in, or a stranger from a network.
+
+    A ``shared`` source is a door behind which nobody can tell strangers apart.
+    """
 
     source: str = ""
     stranger: bool = False
+    shared: bool = False
 
 
 # What this server wants to know itself.
@@ -26,34 +30,48 @@ OURS = Asker()
 
 
 class Turns:
-    """``most`` at a time, of strangers at most ``of_strangers``, of one source ``of_one``."""
+    """``most`` at a time, of strangers at most ``of_strangers``, of one source ``of_one``.
+
+    A shared source may have more while nobody else wants them. Whoever came first is first: who
+    has just had a turn waits behind all who wait.
+    """
 
     def __init__(self, most: int, *, of_strangers: int, of_one: int) -> None:
         self._most = most
         self._of_strangers = of_strangers
         self._of_one = of_one
         self._busy: Counter[Asker] = Counter()
-        self._left = asyncio.Condition()
+        self._line: dict[asyncio.Future[None], Asker] = {}
 
     @asynccontextmanager
     async def turn(self, asker: Asker) -> AsyncIterator[None]:
         """Wait for a turn, and have it."""
-        async with self._left:
-            await self._left.wait_for(lambda: self._is_free(asker))
-            self._busy[asker] += 1
+        called = asyncio.get_running_loop().create_future()
+        self._line[called] = asker
+        self._call()
         try:
+            await called
             yield
         finally:
-            self._busy[asker] -= 1
-            if not self._busy[asker]:
-                del self._busy[asker]
-            async with self._left:
-                self._left.notify_all()
+            if self._line.pop(called, None) is None:
+                self._busy[asker] -= 1
+                if not self._busy[asker]:
+                    del self._busy[asker]
+                self._call()
 
-    def _is_free(self, asker: Asker) -> bool:
+    def _call(self) -> None:
+        """Give the turns that are free: those who have their part already come last."""
+        for more in (False, True):
+            for called, asker in tuple(self._line.items()):
+                if self._is_free(asker, more=more) and not called.done():
+                    del self._line[called]
+                    self._busy[asker] += 1
+                    called.set_result(None)
+
+    def _is_free(self, asker: Asker, *, more: bool) -> bool:
         strangers = sum(count for each, count in self._busy.items() if each.stranger)
         return (
             self._busy.total() < self._most
-            and self._busy[asker] < self._of_one
+            and (self._busy[asker] < self._of_one or (more and asker.shared))
             and not (asker.stranger and strangers >= self._of_strangers)
         )

@@ -26,35 +26,54 @@ from sealmail_protocol.policy import BLOCK_POLICY, MAX_FUTURE
 from sealmail_protocol.signed_text import SignedText
 from sealmail_protocol.stamps import stamp_bits
 from sealmail_protocol.validity import check_stamp
+from sealmail_store import DhtRow
 from sealmail_verify import BadSignature, VerifierPool
 
 # A revocation has to outlive every copy of the key that it ends.
 REVOCATION_AGE = timedelta(days=400)
 # Entries of one mailbox, claims for one address: those with most stamp bits stay.
 MOST_UNDER_KEY = {BlockType.MESSAGE_ANNOUNCEMENT: 256, BlockType.ADDRESS_CLAIM: 32}
+_SIGNED = (BlockType.KEY_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM)
 # A claim and the key-announcement it travels with; anything larger is refused unread.
-MAX_VALUE = sum(
-    BLOCK_POLICY[kind].dht_size for kind in (BlockType.KEY_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM)
-)
+MAX_VALUE = sum(BLOCK_POLICY[kind].dht_size for kind in _SIGNED)
 
-_SEPARATOR = "NextClaim"
+_SEPARATOR = b"NextClaim\r\n"
+_BETWEEN = b"\r\n" + _SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A block with all that is needed to check it; ``body`` is how it travels."""
+    """A block with all that is needed to check it, as it travels: ``body``.
+
+    That is parsed only when somebody asks for the block, because of one that names many others
+    it takes six times the memory. ``key_until`` is when the key-announcement that travels with
+    it is too old.
+    """
 
     key: BlockKey
-    block: Block = field(repr=False)
+    type: BlockType
     standing: Standing
     identity: bytes
     body: bytes = field(repr=False)
-    certificate: KeyAnnouncement | None = field(default=None, repr=False)
+    key_until: datetime | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, row: DhtRow) -> "Value":
+        """Return a value that is kept here: it was examined when it came, and is believed."""
+        standing = Standing(row.date, row.digest, row.revoked, row.stamp_bits)
+        return cls(row.key, BlockType(row.type), standing, row.identity, row.body, row.until)
 
     @property
-    def type(self) -> BlockType:
-        """Return the type of the block."""
-        return self.block.type
+    def block(self) -> Block:
+        """Return the block, parsed."""
+        return split_value(self.body)[0]
+
+    @property
+    def block_body(self) -> bytes:
+        """Return the bytes of the block alone, without what it travels with."""
+        if self.type is not BlockType.ADDRESS_CLAIM:
+            return self.body
+        return self.body.split(_BETWEEN)[0] + b"\r\n"
 
     @property
     def date(self) -> datetime:
@@ -71,9 +90,7 @@ class Value:
         """Return when it, or the key-announcement that it travels with, is too old."""
         age = REVOCATION_AGE if self.standing.revoked else BLOCK_POLICY[self.type].max_age
         end = self.date + age
-        if self.certificate is None:
-            return end
-        return min(end, self.certificate.date + BLOCK_POLICY[self.certificate.type].max_age)
+        return end if self.key_until is None else min(end, self.key_until)
 
     @property
     def rank(self) -> tuple[int, bytes]:
@@ -98,7 +115,9 @@ class Examiner:
 
     async def verified(self, value: Value, now: datetime) -> Value:
         """Verify the signatures of a value, if it has any; ``Undecided`` for want of room."""
-        block, certificate = value.block, value.certificate
+        if value.type not in _SIGNED:
+            return value
+        block, certificate = split_value(value.body)
         if isinstance(block, AddressClaim):
             if certificate is None:
                 raise InvalidBlock(Refusal.KEY, "a claim without its key-announcement")
@@ -130,10 +149,10 @@ def read_value(key: BlockKey, body: bytes, now: datetime) -> Value:
         raise InvalidBlock(Refusal.SIZE, f"more than {MAX_VALUE} bytes")
     block, certificate = split_value(body)
     value = value_of(key, block, certificate)
-    _check(value, key, now)
+    _check(value, block, key, now)
     if certificate is not None:
         carried = value_of(announcement_key(_signer(block)), certificate)
-        _check(carried, carried.key, now)
+        _check(carried, certificate, carried.key, now)
         check_age(carried, now)
     if value.body != body:
         raise InvalidBlock(Refusal.FORM, "not in its canonical form")
@@ -142,12 +161,13 @@ def read_value(key: BlockKey, body: bytes, now: datetime) -> Value:
 
 def value_of(key: BlockKey, block: Block, certificate: KeyAnnouncement | None = None) -> Value:
     """Return a block as a value, unchecked."""
-    body = serialise_block(block)
+    body, key_until = serialise_block(block), None
     if certificate is not None:
-        body += f"{_SEPARATOR}\r\n".encode() + serialise_block(certificate)
+        body += _SEPARATOR + serialise_block(certificate)
+        key_until = certificate.date + BLOCK_POLICY[certificate.type].max_age
     date = block.header.date if isinstance(block, DataBlock) else block.date
     standing = Standing(date, block_digest(block), bits=stamp_bits(block))
-    return Value(key, block, standing, entry_identity(block), body, certificate)
+    return Value(key, block.type, standing, entry_identity(block), body, key_until)
 
 
 def merged(values: Iterable[Value]) -> tuple[Value, ...]:
@@ -175,8 +195,8 @@ def check_age(value: Value, now: datetime) -> None:
         raise InvalidBlock(Refusal.DATE, f"dated more than {MAX_FUTURE} ahead")
 
 
-def _check(value: Value, key: BlockKey, now: datetime) -> None:
-    policy, block = BLOCK_POLICY[value.type], value.block
+def _check(value: Value, block: Block, key: BlockKey, now: datetime) -> None:
+    policy = BLOCK_POLICY[value.type]
     if _counted(block) > policy.dht_size:
         raise InvalidBlock(Refusal.SIZE, f"more than {policy.dht_size} bytes")
     if block.own_key is not None and block.own_key != key:
@@ -193,7 +213,7 @@ def split_value(body: bytes) -> tuple[Block, KeyAnnouncement | None]:
     """Return the block of a value, and the key-announcement that it travels with, if any."""
     if not body.startswith(SIGNED_BEGIN.encode()):
         return parse_block(body), None
-    first, *rest = body.split(f"\r\n{_SEPARATOR}\r\n".encode())
+    first, *rest = body.split(_BETWEEN)
     block = parse_text_block(split_lines(first))
     if not rest and not isinstance(block, AddressClaim):
         return block, None

@@ -208,7 +208,7 @@ class Carrier:
             await hand.drop()
             await self._try_another(bag, row, remote.address, FAILED)
             return
-        self._routes.worked(remote.address)
+        self._routes.worked(remote.address, self._clock())
         await self._book.conclude(bag, row, outcome, remote.address)
 
     async def _try_another(self, bag: Bag, row: Waiting, server: ServerAddress, code: str) -> None:
@@ -274,7 +274,7 @@ class Carrier:
         """Put off the block at which a connection broke; the server may be well."""
         _log.info("%s", error)
         await hand.drop()
-        self._routes.broke_off(server, row.number, code_of(error), self._clock())
+        self._routes.broke_off(server, row.owner, row.number, code_of(error), self._clock())
         await self._try_another(bag, row, server, code_of(error))
 
     async def _deliver_here(self, bag: Bag, row: Waiting, here: Local | Entangled) -> None:

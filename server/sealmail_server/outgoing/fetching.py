@@ -17,7 +17,6 @@ from sealmail_protocol.fields import decode_lines
 from sealmail_protocol.keys import BlockKey
 from sealmail_protocol.policy import BLOCK_POLICY
 from sealmail_server.outgoing.carrier import Dialer
-from sealmail_server.outgoing.courier import code_of
 from sealmail_server.outgoing.routes import Routes
 from sealmail_server.outgoing.strangers import Strangers
 from sealmail_server.outgoing.targets import Entangled, Local, Never, Remote, TargetRules
@@ -27,8 +26,11 @@ _log = logging.getLogger(__name__)
 # A user waits for the answer; servers that are slower are not waited for.
 _DEADLINE_SECONDS = 30.0
 # What the first of a group gets of that at least, however many others are named: a circuit is
-# built in less, and a server that was given no time is not to count as down.
+# built in less, and a server that was given no time is not to count as one that failed.
 _LEAST_SHARE = 1 / 3
+# Who failed at a question is asked last for so long; of so many servers that is remembered.
+_LATE = timedelta(minutes=10)
+_MAX_LATE = 10_000
 _AT_ONCE = 32
 _OF_ONE_USER = 4
 # Several clients of one user ask for the same keys within moments.
@@ -57,7 +59,11 @@ class _Cached:
 
 
 class Fetcher:
-    """Asks one server of a group after the other; what it gives is checked for its type only."""
+    """Asks one server of a group after the other; what it gives is checked for its type only.
+
+    Which servers fail at questions is remembered here alone. Deliveries do not suffer for it: a
+    user who fetches chooses the key, and with the group also how long a server has to answer.
+    """
 
     def __init__(
         self,
@@ -77,6 +83,7 @@ class Fetcher:
         self._deadline = deadline
         self._busy: Counter[str] = Counter()
         self._cache: OrderedDict[tuple[BlockKey, Transport], _Cached] = OrderedDict()
+        self._late: OrderedDict[ServerAddress, datetime] = OrderedDict()
 
     async def fetch(self, key: BlockKey, transport: Transport, owner: str) -> Lines | None:
         """Return the lines of a key-announcement or of claims, ``None`` if there are none.
@@ -115,11 +122,11 @@ class Fetcher:
         return isinstance(self._rules.judge(transport), Local)
 
     async def _ask_any(self, key: BlockKey, servers: tuple[ServerAddress, ...]) -> Lines | None:
-        """Ask until one server answers: the preferred network first, who is down last.
+        """Ask until one server answers: the preferred network first, who is down or failed last.
 
         Each has its share of the time that is left, so that a dead one leaves some to the next.
         """
-        up = self._routes.order(servers)
+        up = [each for each in self._routes.order(servers) if not self._is_late(each)]
         down = [each for each in servers if each not in up]
         in_order = self._rules.policy.in_order
         reasons: list[NetworkError] = []
@@ -134,17 +141,24 @@ class Fetcher:
                 _log.warning("%s", error)
                 reasons.append(error)
             except NetworkError as error:
-                self._note_down(server, error)
+                self._note_late(server)
                 reasons.append(error)
             else:
+                self._late.pop(server, None)
                 self._routes.alive(server)
                 return lines
         raise NotFetched("; ".join(map(str, reasons)))
 
-    def _note_down(self, server: ServerAddress, error: NetworkError) -> None:
-        """Note that others are asked first; who is down already is looked at as it was planned."""
-        if not self._routes.is_down(server):
-            self._routes.failed(server, code_of(error), self._clock())
+    def _is_late(self, server: ServerAddress) -> bool:
+        until = self._late.get(server)
+        return until is not None and until > self._clock()
+
+    def _note_late(self, server: ServerAddress) -> None:
+        """Note that others are asked first for a while."""
+        self._late[server] = self._clock() + _LATE
+        self._late.move_to_end(server)
+        if len(self._late) > _MAX_LATE:
+            self._late.popitem(last=False)
 
     async def _ask_within(
         self, share: float, key: BlockKey, server: ServerAddress

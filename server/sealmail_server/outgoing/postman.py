@@ -207,21 +207,27 @@ class Postman:
         self._wake.set()
 
     def _start_workers(self, group: asyncio.TaskGroup) -> None:
-        """Give every user in turn a worker, as long as there are any."""
+        """Give every user in turn workers, as long as there are any.
+
+        Who was given one is behind the others then; who was not keeps his place.
+        """
         for bag in self._lines.next_bags():
             self._note(bag)
         for owner in tuple(self._eager):
+            if self._roster.all_out:
+                return
             bags = self._eager[owner]
-            self._start_workers_of(group, owner, bags)
+            hired = self._start_workers_of(group, owner, bags)
             if not bags:
                 del self._eager[owner]
-            elif not self._roster.all_out:
+            elif hired:
                 self._eager.move_to_end(owner)
 
     def _start_workers_of(
         self, group: asyncio.TaskGroup, owner: str, bags: OrderedDict[Bag, None]
-    ) -> None:
-        left = 0
+    ) -> bool:
+        """Give a user as many workers as he may have; tell whether that was any."""
+        left, hired = 0, False
         while left < min(len(bags), _LOOKED_AT) and self._roster.may_hire(owner, known=True):
             bag, _ = bags.popitem(last=False)
             if not self._wants_worker(bag):
@@ -234,9 +240,11 @@ class Postman:
             known = self._is_known(bag)
             if self._roster.may_hire(owner, known=known):
                 self._hire(group, bag, known=known)
+                hired = True
             else:
                 left += 1
             bags[bag] = None
+        return hired
 
     def _is_known(self, bag: Bag) -> bool:
         """Tell whether a server of a bag is known to work; what stays here needs none."""

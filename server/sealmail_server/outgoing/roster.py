@@ -1,7 +1,7 @@
 """Who may be sent out: so many workers in all, few of one user, and few for unknown servers.
 
-Whoever serves badly keeps a worker for a minute, and anybody may name such servers. So no number
-of users has all of them, and some are kept for servers that are known to work.
+Whoever serves badly keeps a worker for a minute, and anybody may name such servers. So some
+workers are kept for users who have none, and some for servers that are known to work.
 """
 
 from collections import Counter, OrderedDict
@@ -16,6 +16,10 @@ T = TypeVar("T")
 MAX_WORKERS = 64
 _OF_ONE_USER = 16
 _FOR_UNKNOWN = 48
+# The last ones of each go only to users who have none there: one user alone could otherwise have
+# half of what a few others left, and eight of them all.
+_FOR_NEWCOMERS = 16
+_FOR_UNKNOWN_OF_NEWCOMERS = 8
 # Connections to one server, of all users together.
 MAX_LINES = 8
 
@@ -34,11 +38,12 @@ class Roster:
 
     def may_hire(self, owner: str, *, known: bool) -> bool:
         """Tell whether a user may have one more; ``known`` if it is for a server that works."""
-        count = self._out[owner]
-        if count >= _OF_ONE_USER or self._out.total() + count >= MAX_WORKERS:
+        if self._out[owner] >= _OF_ONE_USER:
+            return False
+        if not _is_left(self._out, owner, MAX_WORKERS, _FOR_NEWCOMERS):
             return False
         unknown = self._out_for_unknown
-        return known or unknown.total() + unknown[owner] < _FOR_UNKNOWN
+        return known or _is_left(unknown, owner, _FOR_UNKNOWN, _FOR_UNKNOWN_OF_NEWCOMERS)
 
     def hire(self, owner: str, *, known: bool) -> None:
         """Count a worker in."""
@@ -89,6 +94,12 @@ class OpenLines:
             if not bags:
                 del self._waiting[server]
         return found
+
+
+def _is_left(out: Counter[str], owner: str, most: int, for_newcomers: int) -> bool:
+    """Tell whether a user may have one more of ``most``: half of what is left, if he has any."""
+    count, total = out[owner], out.total()
+    return total < most if not count else total + max(count, for_newcomers) < most
 
 
 def _count_out(counter: "Counter[T]", key: T) -> None:

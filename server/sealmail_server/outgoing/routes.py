@@ -8,8 +8,8 @@ import itertools
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from sealmail_protocol.addresses import ServerAddress
@@ -19,8 +19,14 @@ T = TypeVar("T")
 
 # Servers remembered at a time; who is forgotten is tried like a new one.
 MAX_SERVERS = 10_000
-# So many blocks in a row at which connections broke off are no matter of the blocks.
+# So many blocks in a row at which connections broke off, of so many users, are no matter of the
+# blocks. Of one user alone they may be: he chooses them, and others need the server.
 _BREAKS = 3
+_OWNERS = 2
+# A server is known to work once it has taken so many blocks over such a time and none broke off:
+# who takes one and then hangs must not be given more connections for that.
+_PROOF_BLOCKS = 3
+_PROOF_TIME = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,16 @@ class _Down:
     alive: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Worked:
+    """When a server took blocks, among all deliveries and since the last break."""
+
+    delivery: int
+    blocks: int
+    since: datetime
+    latest: datetime
+
+
 class Routes:
     """Orders the servers of a target; the caller says how each attempt went."""
 
@@ -40,16 +56,16 @@ class Routes:
         self._chance = chance
         self._schedule = Schedule(PROBE_PAUSES, chance)
         self._failed: OrderedDict[ServerAddress, _Down] = OrderedDict()
-        self._worked: OrderedDict[ServerAddress, int] = OrderedDict()
-        # The rows in a row that lost a connection to a server, whoever was sending them.
-        self._broken: OrderedDict[ServerAddress, set[int]] = OrderedDict()
+        self._worked: OrderedDict[ServerAddress, _Worked] = OrderedDict()
+        # The rows in a row that lost a connection to a server, by the user who was sending them.
+        self._broken: OrderedDict[ServerAddress, dict[str, set[int]]] = OrderedDict()
         self._deliveries = itertools.count(1)
 
     def order(self, servers: Iterable[ServerAddress]) -> tuple[ServerAddress, ...]:
         """Return the servers that are not down: who worked last first, the others by chance."""
         usable = [server for server in servers if not self.is_down(server)]
         self._chance.shuffle(usable)
-        usable.sort(key=lambda server: self._worked.get(server, 0), reverse=True)
+        usable.sort(key=self._last_delivery, reverse=True)
         return tuple(usable)
 
     def is_down(self, server: ServerAddress) -> bool:
@@ -62,8 +78,11 @@ class Routes:
         return server in self._worked
 
     def is_proven(self, server: ServerAddress) -> bool:
-        """Tell whether a server has taken something, and nothing has gone wrong since."""
-        return server in self._worked and server not in self._broken
+        """Tell whether a server has taken blocks for a while, and none has broken off since."""
+        worked = self._worked.get(server)
+        if worked is None or server in self._broken or worked.blocks < _PROOF_BLOCKS:
+            return False
+        return worked.latest - worked.since >= _PROOF_TIME
 
     def reason(self, servers: Iterable[ServerAddress]) -> str | None:
         """Return the code of the failure that keeps all of these servers away."""
@@ -79,16 +98,25 @@ class Routes:
         self._broken.pop(server, None)
         _bound(self._failed)
 
-    def broke_off(self, server: ServerAddress, row: int, reason: str, now: datetime) -> None:
-        """Note that a connection broke off at a row: the server may be well, if it is one row.
+    def broke_off(
+        self, server: ServerAddress, owner: str, row: int, reason: str, now: datetime
+    ) -> None:
+        """Note that a connection broke off at a user's row: the server may be well.
 
-        One that was down before and has taken nothing since is not given the benefit of doubt.
+        It is down when that happened at several rows of more than one user; at fewer rows if it
+        was down before and has taken nothing since.
         """
-        rows = self._broken.setdefault(server, set())
-        rows.add(row)
+        broken = self._broken.setdefault(server, {})
+        rows = broken.setdefault(owner, set())
+        if len(rows) < _BREAKS:
+            rows.add(row)
         _bound(self._broken)
-        known = self._failed.get(server)
-        if (known is None and len(rows) >= _BREAKS) or (known is not None and known.alive):
+        worked = self._worked.get(server)
+        if worked is not None:
+            self._worked[server] = replace(worked, blocks=0)
+        if self.is_down(server) or len(broken) < _OWNERS:
+            return
+        if server in self._failed or sum(map(len, broken.values())) >= _BREAKS:
             self.failed(server, reason, now)
 
     def answered(self, server: ServerAddress) -> None:
@@ -101,12 +129,22 @@ class Routes:
         if known is not None:
             self._failed[server] = _Down(known.failures, known.look_at, known.reason, alive=True)
 
-    def worked(self, server: ServerAddress) -> None:
+    def worked(self, server: ServerAddress, now: datetime) -> None:
         """Note that a server took a block: it is the first choice for the next one."""
         self._failed.pop(server, None)
-        self._worked[server] = next(self._deliveries)
+        known, delivery = self._worked.get(server), next(self._deliveries)
+        if known is None or not known.blocks:
+            self._worked[server] = _Worked(delivery, 1, now, now)
+        else:
+            # A clock that was put back begins anew.
+            since = min(known.since, now)
+            self._worked[server] = _Worked(delivery, known.blocks + 1, since, now)
         self._worked.move_to_end(server)
         _bound(self._worked)
+
+    def _last_delivery(self, server: ServerAddress) -> int:
+        worked = self._worked.get(server)
+        return 0 if worked is None else worked.delivery
 
     def to_look_at(self, now: datetime, wanted: Iterable[ServerAddress]) -> list[ServerAddress]:
         """Return those of ``wanted`` that are down and should be looked at again by now."""
