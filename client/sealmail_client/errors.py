@@ -23,15 +23,19 @@ class HomeUnusable(ClientError):
 
 
 class GpgFailed(ClientError):
-    """GnuPG is missing or refused its work; ``details`` is what it said."""
+    """GnuPG is missing or refused its work; ``details`` is what it said.
+
+    It ``gave_up`` if it came to an end of its own: that may be the fault of what it was given.
+    """
 
     exit_code = 11
 
-    def __init__(self, doing: str, details: str = "") -> None:
+    def __init__(self, doing: str, details: str = "", *, gave_up: bool = False) -> None:
         said = f": {details}" if details else ""
         super().__init__(f"gpg failed at {doing}{said} (see that gpg 2.2 or newer works)")
         self.doing = doing
         self.details = details
+        self.gave_up = gave_up
 
 
 class WrongPassphrase(ClientError):
@@ -81,7 +85,7 @@ class NotOpened(ClientError):
     def __init__(self) -> None:
         super().__init__(
             "gpg-agent opened none of our keys for it: it is sealed to another, or a prompt was "
-            "not answered; `sealmail fetch` asks again"
+            "not answered; a later `sealmail fetch` asks again"
         )
 
 

@@ -21,6 +21,14 @@ _CHUNK = 256 * 1024
 # How often a gpg that says nothing is looked at.
 _LOOK_EVERY = 1.0
 
+# How long the processor may work on what a stranger sent, by what passes through gpg: ten times
+# what a slow machine needs. Little can unpack to packets without end, of which nothing is written.
+_SPARE_SECONDS = 30.0
+_SECONDS_PER_READER = 0.02
+_SECONDS_PER_BYTE = 1 / (1024 * 1024)
+# Linux tells the time of another process by a clock that is numbered like this.
+_CLOCK_BITS, _CLOCK_KIND = 3, 2
+
 # How often gpg may say what a stranger can have it say without end, and what is wrong otherwise.
 # Readers were counted in the seal, but seals may lie in seals.
 _MOST: Final = {
@@ -32,7 +40,8 @@ _MOST: Final = {
 class GpgProcess:
     """A running gpg; as a context manager it does not outlive its block.
 
-    One that has something to do, and for ``patience`` seconds does nothing, is ended.
+    One that has something to do, and for ``patience`` seconds does nothing, is ended; so is one
+    that works for much longer than its input is worth.
     """
 
     def __init__(
@@ -59,11 +68,13 @@ class GpgProcess:
                 fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._deaf = False
         self._patience = patience
+        self._spare = min(_SPARE_SECONDS, patience)
+        self._given = self._taken = 0
         # It owes us an answer: it was given bytes that it does not take, or their end.
         self._owing = False
         # It may have to wait for us instead: what it wrote is not taken from it.
         self._taking = False
-        self._moved = time.monotonic()
+        self._moved, self._worked = time.monotonic(), 0.0
         self._fault: Exception | None = None
         self._transcript = Transcript()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -87,6 +98,7 @@ class GpgProcess:
         if self._deaf:
             return
         self._moved, self._owing = time.monotonic(), True
+        self._given += len(chunk)
         try:
             self._input.write(chunk)
         except BrokenPipeError:
@@ -104,6 +116,7 @@ class GpgProcess:
         try:
             while chunk := self._output.read1(_CHUNK):
                 self._taking = True
+                self._taken += len(chunk)
                 take(chunk)
                 self._moved, self._taking = time.monotonic(), False
         except BaseException:
@@ -125,7 +138,8 @@ class GpgProcess:
         if code < 0:
             raise GpgFailed(doing, f"it was ended by signal {-code}")
         if code != 0 and not status.tells_of_input:
-            raise GpgFailed(doing, status.last_remark or f"it ended with code {code}")
+            details = status.last_remark or f"it ended with code {code}"
+            raise GpgFailed(doing, details, gave_up=True)
         return status
 
     def _end(self) -> None:
@@ -151,7 +165,11 @@ class GpgProcess:
         ready.register(self._errors, select.POLLIN | select.POLLHUP)
         pause = min(_LOOK_EVERY, self._patience) * 1000
         while True:
-            if not ready.poll(pause):
+            heard = ready.poll(pause)
+            self._look()
+            if self._is_overworked():
+                self._give_up(BadMessage("it keeps gpg at work for too long for its size"))
+            if not heard:
                 if self._stands_still():
                     self._give_up(GpgFailed("its work", "it stands still"))
                 continue
@@ -167,6 +185,21 @@ class GpgProcess:
     def _stands_still(self) -> bool:
         idle = time.monotonic() - self._moved
         return self._owing and not self._taking and idle > self._patience
+
+    def _is_overworked(self) -> bool:
+        worth = (self._given + self._taken) * _SECONDS_PER_BYTE
+        worth += self._transcript.said["ENC_TO"] * _SECONDS_PER_READER
+        return self._worked > self._spare + worth
+
+    def _look(self) -> None:
+        """Note how long the processor worked for gpg; while it does, gpg does not stand still."""
+        if self._process.returncode is not None:
+            return
+        with suppress(OSError):
+            clock = ~self._process.pid << _CLOCK_BITS | _CLOCK_KIND
+            worked = time.clock_gettime(clock)
+            if worked > self._worked:
+                self._moved, self._worked = time.monotonic(), worked
 
     def _give_up(self, fault: Exception) -> None:
         self._fault = self._fault or fault

@@ -234,6 +234,11 @@ _PRICE_LIMITS = """
 ALTER TABLE outgoing_recipient ADD COLUMN max_price TEXT;  -- that the user agreed to pay
 """
 
+_OPENINGS = """
+ALTER TABLE incoming ADD COLUMN tries INTEGER NOT NULL DEFAULT 0;  -- to open it, in vain
+ALTER TABLE incoming ADD COLUMN next_try TEXT;
+"""
+
 # Step n leads from version n to n + 1; what was released is never edited.
 _STEPS = (
     _FIRST_SCHEMA,
@@ -247,6 +252,7 @@ _STEPS = (
     _MARKS,
     _SIGNERS,
     _PRICE_LIMITS,
+    _OPENINGS,
 )
 SCHEMA_VERSION = len(_STEPS)
 

@@ -66,6 +66,12 @@ class ArrivingMessage:
     mail: int | None
     due: DueAcknowledgment | None
     wanted: bool = False
+    tries: int = 0  # to open it, in vain
+    next_try: datetime | None = None
+
+    def may_be_tried(self, now: datetime) -> bool:
+        """Return whether the time has come to open it, or to try again."""
+        return self.next_try is None or self.next_try <= now
 
 
 class Inbox:
@@ -124,21 +130,27 @@ class Inbox:
         return True
 
     def at(self, *steps: Step) -> tuple[ArrivingMessage, ...]:
-        """Return the messages at one of these steps, in the order they were announced."""
+        """Return the messages at one of these steps, as they were announced.
+
+        What did not open stands behind the others.
+        """
         marks = ", ".join("?" * len(steps))
         rows = self._database.rows(
-            f"SELECT * FROM incoming WHERE state IN ({marks}) ORDER BY id",  # noqa: S608
+            f"SELECT * FROM incoming WHERE state IN ({marks}) ORDER BY tries, id",  # noqa: S608
             *steps,
         )
         return tuple(map(_arriving, rows))
 
     def want(self, number: int) -> None:
-        """Note that the user asked for a message that waits, whatever its size and price."""
+        """Note that the user asked for a message that waits, whatever its size and price.
+
+        It may be tried at once.
+        """
         row = self._database.row("SELECT state FROM incoming WHERE id = ?", number)
         if row is None or row["state"] not in (*WAITING, Step.REFUSED):
             raise NoSuchArrival(f"no message {number} waits: `sealmail fetch` lists those that do")
         self._database.write(
-            "UPDATE incoming SET state = ?, reason = '', wanted = 1 WHERE id = ?",
+            "UPDATE incoming SET state = ?, reason = '', wanted = 1, next_try = NULL WHERE id = ?",
             Step.ANNOUNCED,
             number,
         )
@@ -147,6 +159,14 @@ class Inbox:
         """Record how far a message has come, and why not further."""
         self._database.write(
             "UPDATE incoming SET state = ?, reason = ? WHERE id = ?", step, reason, number
+        )
+
+    def put_off(self, number: int, next_try: datetime) -> None:
+        """Record that a message did not open, and when the next try may be."""
+        self._database.write(
+            "UPDATE incoming SET tries = tries + 1, next_try = ? WHERE id = ?",
+            format_date(next_try),
+            number,
         )
 
     def forget(self, number: int) -> None:
@@ -202,6 +222,8 @@ def _arriving(row: sqlite3.Row) -> ArrivingMessage:
         mail=row["mail"],
         due=_due(row),
         wanted=bool(row["wanted"]),
+        tries=row["tries"],
+        next_try=None if row["next_try"] is None else parse_date(row["next_try"]),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from sealmail_client.errors import (
     BadKey,
     BadMessage,
+    ClientError,
     GpgFailed,
     NoSuchKey,
     NotForUs,
@@ -50,6 +51,7 @@ _UNUSABLE: Final = {"r": "is revoked", "e": "has expired", "d": "is disabled", "
 # A compressed seal may unpack to this many times its size, and small ones to this in any case.
 _MAX_EXPANSION = 50
 _SMALL_PLAINTEXT = 64 * 1024 * 1024
+_SAMPLE = b"is gpg well?"
 
 
 class Keyring(GpgHome):
@@ -236,6 +238,14 @@ class Keyring(GpgHome):
             return True
         return True
 
+    def opens_own_seal(self, key_id: KeyId, passphrase: str | None) -> bool:
+        """Return whether a new seal to an own key opens: then gpg and its agent are well."""
+        try:
+            sealed = self.encrypt_bytes(_SAMPLE, [key_id])
+            return self.decrypt_bytes(sealed, passphrase) == _SAMPLE
+        except ClientError:
+            return False
+
     def _without(self, passphrase: str | None) -> tuple[str, ...]:
         """Answer in advance for keys that turn out to be locked, so that others are tried too."""
         return () if passphrase or self.agent else ("--passphrase", "")
@@ -331,7 +341,7 @@ class Keyring(GpgHome):
         if any("max-output" in remark for remark in status.remarks):
             raise BadMessage(f"it unpacks to more than {limit} bytes")
         if any("handle plaintext failed" in remark for remark in status.remarks):
-            raise GpgFailed("opening a seal", status.last_remark)
+            raise GpgFailed("opening a seal", status.last_remark, gave_up=True)
         lengths = status.all("PLAINTEXT_LENGTH")
         if len(status.all("PLAINTEXT")) != 1 or (lengths and int(lengths[0][0]) != sink.taken):
             raise BadMessage("it is not one whole seal")

@@ -4,6 +4,7 @@ Each step leaves its mark in the inbox before the next begins, and may be repeat
 """
 
 import asyncio
+import random
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from sealmail_client.key_sources import Answer, KeySource
 from sealmail_client.message_zip import OpenedLetter, open_letter
 from sealmail_client.originals import file_original
 from sealmail_client.posting import Peer
+from sealmail_client.retrying import next_try
 from sealmail_client.safe_files import make_private, sync_files
 from sealmail_client.sealing import OpenedSeal, open_seal
 from sealmail_client.sender_keys import sources_for_sender
@@ -80,8 +82,9 @@ class _Verified:
 class Receiver:
     """Works on the messages in the inbox of one desk."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, *, dice: random.Random | None = None) -> None:
         self._desk = desk
+        self._dice = dice or random.SystemRandom()
         self._doubts: list[str] = []
         self._filed: list[int] = []
         self._refused: list[int] = []
@@ -103,8 +106,7 @@ class Receiver:
             for message in self._desk.inbox.at(*WAITING, Step.REFUSED):
                 if message.step is not Step.FETCHED:
                     self._desk.inbox.want(message.number)
-        arriving = self._desk.inbox.at(Step.ANNOUNCED, Step.FETCHED)
-        await abreast(arriving, partial(self._bring, peer))
+        await abreast(self._arriving(everything=everything), partial(self._bring, peer))
         async with self._desk.servers.keeping_links():
             await abreast(self._desk.inbox.at(Step.FILED), partial(self._acknowledge, peer))
         inbox = self._desk.inbox
@@ -142,6 +144,11 @@ class Receiver:
         if fit is not None and self._desk.blocklist.holds(fit.key_id):
             return Step.REFUSED
         return Step.UNDERPAID if fit is None or fit.revoked else Step.ANNOUNCED
+
+    def _arriving(self, *, everything: bool) -> list[ArrivingMessage]:
+        """Return what may be tried now, in the order of the inbox."""
+        now, messages = self._desk.clock(), self._desk.inbox.at(Step.ANNOUNCED, Step.FETCHED)
+        return [message for message in messages if everything or message.may_be_tried(now)]
 
     # Their bytes.
 
@@ -291,8 +298,31 @@ class Receiver:
             # This mail may be opened another day; the others must not wait for it.
             if self._outlived(message):
                 self._refuse(message, f"it could not be opened for too long: {error}")
+            elif isinstance(error, GpgFailed) and await self._is_to_blame(message, error):
+                self._refuse(message, f"gpg is well, but gives it up: {error.details}")
             else:
                 await self._keep(message, str(error))
+                self._put_off(message)
+
+    async def _is_to_blame(self, message: ArrivingMessage, error: GpgFailed) -> bool:
+        """Return whether gpg gives this mail up again and again, and opens a seal of ours.
+
+        Of some damage it says no more than when it is ill itself, so that one try tells nothing.
+        """
+        if not error.gave_up or message.tries == 0:
+            return False
+        keyring, own = self._desk.keyring, self._desk.settings.key_id
+        return await asyncio.to_thread(keyring.opens_own_seal, own, self._desk.passphrase)
+
+    def _put_off(self, message: ArrivingMessage) -> None:
+        """Try again at the next visit, and from then on more and more rarely.
+
+        What another hour does not mend, as a mail that is sealed to somebody else, asks the user
+        for his passphrase each time, or keeps gpg busy.
+        """
+        now, failed = self._desk.clock(), message.tries + 1
+        again = now if failed == 1 else next_try(failed - 1, now, self._dice)
+        self._desk.inbox.put_off(message.number, again)
 
     async def _open_pieces(self, message: ArrivingMessage, limit: int | None) -> OpenedSeal:
         directory, passphrase = self._directory(message), self._desk.passphrase
@@ -430,7 +460,10 @@ class Receiver:
             return await file_original(
                 self._desk, letter, message_hash, verify, directory, limit=limit
             )
-        except BadMessage as error:
+        except (BadMessage, GpgFailed) as error:
+            # A failure may pass, but a mail is not given up for what is forwarded in it.
+            if isinstance(error, GpgFailed) and not await self._is_to_blame(message, error):
+                raise
             self._doubts.append(f"the original in a mail of {letter.header.sender}: {error}")
             return None
 
@@ -454,8 +487,10 @@ class Receiver:
             told = parse_ack(content)
         except (BadMessage, NotForUs, NotOpened, GpgFailed) as error:
             # The last two may pass, but a mail that is open is not given up for them.
-            passes = isinstance(error, NotOpened | GpgFailed)
-            if passes and not self._outlived(message):
+            passes = isinstance(error, NotOpened | GpgFailed) and not self._outlived(message)
+            if isinstance(error, GpgFailed) and passes:
+                passes = not await self._is_to_blame(message, error)
+            if passes:
                 raise
             self._doubts.append(f"no acknowledgment for mail of {header.sender}: {error}")
             return None

@@ -1,4 +1,4 @@
-"""When mail that could not be sent is tried again: soon at first, then a few times a day."""
+"""When mail that did not leave, or open, is tried again: soon at first, then a few times a day."""
 
 import random
 from datetime import datetime, timedelta

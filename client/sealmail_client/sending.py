@@ -1,6 +1,7 @@
 """What moves a message through the outbox: seal, stamp and send. Every step may be repeated."""
 
 import asyncio
+import logging
 import random
 import secrets
 from collections.abc import Callable, Sequence
@@ -55,6 +56,8 @@ _MAKE_A_WAY = (
 # A demand that climbs while we pay it may climb again, but not for ever.
 _MAX_PAYMENTS = 3
 
+_log = logging.getLogger(__name__)
+
 
 class Sender:
     """Works on the messages in the outbox of one desk."""
@@ -91,7 +94,11 @@ class Sender:
         self._desk.require_valid_key()
         async with self._desk.servers.keeping_links():
             await self._advance(number, hurry=hurry)
-            await self._file_copy(self._desk.outbox.one(number))
+            try:
+                await self._file_copy(self._desk.outbox.one(number))
+            except OSError as error:
+                # It has left, and what is behind it in the outbox must leave too.
+                _log.warning("mail %d is not among the sent mail yet: %s", number, error)
         return self._desk.outbox.one(number)
 
     async def _advance(self, number: int, *, hurry: bool) -> None:
@@ -437,14 +444,23 @@ class Sender:
             if first.filed or not message.left:
                 return
             # The first copy names nobody who is hidden; it may not be sealed yet, or gone.
-            sealed = first.date is not None and self._files(first).zip_file.exists()
-            source = first if sealed else message
+            copies = desk.outbox.copies(first.number)
+            source = next(filter(self._is_here, (first, message, *copies)), None)
+            if source is None:
+                # Former versions let go of copies before one was filed.
+                if all(copy.ended for copy in copies):
+                    desk.outbox.record_filed(first.number)
+                return
             files = self._files(source)
             signature = await asyncio.to_thread(files.signature.read_bytes)
             await desk.folders.file(
                 self._envelope(source), files.zip_file, signature, desk.clock()
             )
             desk.outbox.record_filed(first.number)
+
+    def _is_here(self, copy: OutgoingMessage) -> bool:
+        files = self._files(copy)
+        return copy.date is not None and files.zip_file.exists() and files.signature.exists()
 
     def _ended_directories(self) -> list[Path]:
         """Return the directories of messages that nobody will ask for any more."""

@@ -13,7 +13,7 @@ GO_BACK_AFTER = timedelta(minutes=10)
 
 
 class ServerHints:
-    """Remembers failures on disk. They change only the order of equals: a hint may be wrong.
+    """Remembers failures on disk. They change the order of equals alone: a hint may be wrong.
 
     Equals are servers of one way. A preferred one that failed, or was slow, stays ahead of the
     others: a hint never leads to a way that shows more of the user.
@@ -26,6 +26,10 @@ class ServerHints:
     def order(self, servers: Sequence[ServerAddress]) -> list[ServerAddress]:
         """Return the servers as they came, but those that failed lately behind the others."""
         return sorted(servers, key=self._failed_lately)
+
+    def all_failed_lately(self, servers: Sequence[ServerAddress]) -> bool:
+        """Return whether none of them is known to serve: they may be waited for less long."""
+        return all(map(self._failed_lately, servers))
 
     def note_reached(self, order: Sequence[ServerAddress], reached: ServerAddress) -> None:
         """Remember that ``reached`` serves, and all before it in ``order`` did not in time."""

@@ -24,6 +24,7 @@ from sealmail_net.groups import HEAD_START, first_by_rank
 from sealmail_net.handshakes import Handshake, pinned_handshake
 from sealmail_net.remote_server import RemoteServer
 from sealmail_net.socks import Proxies
+from sealmail_net.ways import Way
 from sealmail_protocol.addresses import ServerAddress
 from sealmail_protocol.dates import format_date, parse_date
 
@@ -34,6 +35,9 @@ Greet = Callable[[RemoteServer], Awaitable[None]]
 # door, which may have to look far.
 _ANSWER_SECONDS = 60.0
 _ANSWER_SECONDS_OF_ONE = 15.0
+# How long a proxy may take to a server if it, and all of its way, failed lately and another way is
+# left: most circuits that come about at all do so in half that time.
+_HASTY_SECONDS = 20.0
 # An original server closes at the third unknown command: it is not asked every time.
 _ASK_AGAIN = timedelta(days=7)
 
@@ -57,12 +61,14 @@ class Servers:
         clock: Callable[[], datetime],
         *,
         head_start: float = HEAD_START,
+        hasty: float = _HASTY_SECONDS,
     ) -> None:
         self._settings = settings
         self._auth_keys = auth_keys
         self._database = database
         self._clock = clock
         self._head_start = head_start
+        self._hasty = hasty
         self._kept: KeptLinks | None = None
         self.pins = PinBook(database, clock)
         self.hints = ServerHints(database, clock)
@@ -121,7 +127,8 @@ class Servers:
     async def at(self, place: Place, last: Collection[ServerAddress] = ()) -> AsyncIterator[Peer]:
         """Connect to a server where we have an account, as ``home`` does.
 
-        Those in ``last`` are asked behind all others: they have just failed.
+        Those in ``last`` have just failed: they are asked behind all others that show no more of
+        the user.
         """
         transport = self._settings.places[place]
         if transport.entangled:
@@ -219,8 +226,13 @@ class Servers:
         seconds = _ANSWER_SECONDS if alone else _ANSWER_SECONDS_OF_ONE
         settings = replace(self._dialing, answer_deadline=seconds, handshake=handshake)
 
+        ranks = self._ranks(servers, last)
+        away = [rank for rank in ranks[:-1] if self.hints.all_failed_lately(rank)]
+        hasty = replace(settings, proxy_deadline=min(self._hasty, settings.proxy_deadline))
+
         async def attempt(address: ServerAddress) -> RemoteServer:
-            server = await dial(address, settings, self.pins, strict_pin=strict_pin)
+            chosen = hasty if any(address in rank for rank in away) else settings
+            server = await dial(address, chosen, self.pins, strict_pin=strict_pin)
             try:
                 if greet is not None:
                     await greet(server)
@@ -231,16 +243,25 @@ class Servers:
                 raise
             return server
 
-        in_ranks = settings.proxies.policy.in_ranks
-        first, behind = (
-            [one for one in servers if (one in last) is late] for late in (False, True)
-        )
-        ranks = [self.hints.order(rank) for rank in (*in_ranks(first), *in_ranks(behind))]
         server = await first_by_rank(ranks, attempt, head_start=self._head_start)
         self.hints.note_reached([one for rank in ranks for one in rank], server.address)
         if self.throttle is not None:
             server.pace = self.throttle.pass_on
         return server
+
+    def _ranks(
+        self, servers: Sequence[ServerAddress], last: Collection[ServerAddress]
+    ) -> list[list[ServerAddress]]:
+        """Return the order to dial in; one that was lost goes behind its rank, or behind all.
+
+        Behind all only if it was dialled directly, because no other way shows more: whoever cuts a
+        circuit is not to see us come without one, as long as another can be built.
+        """
+        policy = self._dialing.proxies.policy
+        open_ones = [one for one in servers if one in last and policy.way_to(one) is Way.DIRECT]
+        others = [one for one in servers if one not in open_ones]
+        ranks = (*policy.in_ranks(others), *policy.in_ranks(open_ones))
+        return [sorted(self.hints.order(rank), key=lambda one: one in last) for rank in ranks]
 
     def _meet(self, server: RemoteServer) -> Peer:
         return Peer(server, server.known_capabilities)

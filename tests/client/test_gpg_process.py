@@ -3,6 +3,7 @@
 import io
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -71,6 +72,44 @@ def test_a_gpg_that_fails_says_nothing_against_a_signature(
             with pytest.raises(GpgFailed):
                 gpg.finish("checking")
     assert bob.keyring.verify_detached(proof.read_bytes(), signed).valid
+
+
+def compressed(content: bytes, algorithm: int = 1) -> bytes:
+    """Return a compressed packet of no stated length, by ZIP unless said otherwise."""
+    return b"\xa3" + bytes((algorithm,)) + content
+
+
+def deflated(*parts: bytes) -> bytes:
+    """Return what such a packet has of these parts together."""
+    work = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return b"".join(map(work.compress, parts)) + work.flush()
+
+
+def test_a_gpg_that_gives_up_is_told_from_one_that_dies(
+    bob: Correspondent, ailing: Ailing
+) -> None:
+    """The first may be the fault of what it was given; whether it is well shows elsewhere."""
+    for damage in (compressed(b"\xff\xff\xff"), b"\xc3\x04\x04\x09\x00\x08"):
+        with pytest.raises(GpgFailed) as caught:
+            bob.keyring.decrypt_bytes(damage, None)
+        assert caught.value.gave_up
+    assert bob.keyring.opens_own_seal(bob.key_id, None)
+    with ailing("--decrypt", DIES) as keyring:
+        with pytest.raises(GpgFailed) as caught:
+            keyring.decrypt_bytes(b"x", None)
+        assert not caught.value.gave_up
+        assert not keyring.opens_own_seal(bob.key_id, None)
+
+
+def test_a_seal_that_keeps_gpg_at_work_without_end_is_refused(bob: Correspondent) -> None:
+    """A few KB unpack to packets without end, of which nothing is written."""
+    work = zlib.compressobj(9, zlib.DEFLATED, -15)
+    markers = work.compress(b"\xca\x03PGP" * 200_000) + work.flush(zlib.Z_FULL_FLUSH)
+    bomb = compressed(deflated(b"\xa3\x01", *[markers] * 100))
+    assert len(bomb) < 10_000
+    keyring = Keyring(bob.keyring.home, patience=0.2)
+    with pytest.raises(BadMessage, match="at work for too long"):
+        keyring.decrypt_bytes(bomb, None)
 
 
 class Slow:

@@ -62,6 +62,26 @@ def test_a_cheap_copy_of_an_announcement_does_not_hold_the_paid_one_back(inbox: 
     assert inbox.at(Step.UNDERPAID, Step.ANNOUNCED) == ()
 
 
+def test_a_message_that_is_put_off_is_tried_then_or_when_the_user_asks(inbox: Inbox) -> None:
+    """How often it was tried is not forgotten, and it stands behind the others."""
+    inbox.add(message_to(BOB), 8, Step.FETCHED)
+    inbox.add(message_to(BOB, b"other"), 8, Step.FETCHED)
+    message, other = inbox.at(Step.FETCHED)
+    assert message.may_be_tried(DATE)
+    inbox.put_off(message.number, DATE + HOUR)
+    inbox.put_off(message.number, DATE + HOUR)
+    behind = inbox.at(Step.FETCHED)
+    assert [one.number for one in behind] == [other.number, message.number]
+    message = behind[-1]
+    assert message.tries == 2
+    assert not message.may_be_tried(DATE)
+    assert message.may_be_tried(DATE + HOUR)
+    inbox.want(message.number)
+    (message,) = inbox.at(Step.ANNOUNCED)
+    assert message.may_be_tried(DATE)
+    assert message.tries == 2
+
+
 def test_what_is_forgotten_is_new_when_it_is_announced_again(inbox: Inbox) -> None:
     """Its blocks may have come in the meantime."""
     inbox.add(message_to(BOB), 8, Step.ANNOUNCED)

@@ -140,3 +140,46 @@ def test_the_first_copy_is_filed_for_a_hidden_one_that_left_before_it(
     leave(desk, hidden, bob.key_id)
     (mail,) = work(desk)
     assert mail.zip_file.read_text() == f"copy {number}"
+
+
+def test_a_mail_whose_copies_are_all_gone_keeps_no_other_back(
+    desk: Desk, amy: Correspondent, bob: Correspondent
+) -> None:
+    """Former versions removed the hidden copy that left, and never filed the first one."""
+    number = written(desk, (amy, Place.TO), (bob, Place.BCC))
+    hidden = desk.outbox.copies(number)[1].number
+    gone = seal(desk, hidden, bob)
+    leave(desk, hidden, bob.key_id)
+    gone.remove()
+    desk.database.write(
+        "UPDATE outgoing_recipient SET state = 'expired' WHERE message = ?", number
+    )
+    other = written(desk, (amy, Place.TO))
+    seal(desk, other, amy)
+    leave(desk, other, amy.key_id)
+    (mail,) = work(desk)
+    assert mail.zip_file.read_text() == f"copy {other}"
+    assert hidden in [message.number for message in desk.outbox.unfinished()]
+    desk.outbox.record_acknowledged(hidden, bob.key_id, DATE)
+    assert work(desk) == (mail,)
+    assert [message.number for message in desk.outbox.unfinished()] == [other]
+
+
+def test_a_copy_that_cannot_be_read_keeps_no_other_back(
+    desk: Desk, amy: Correspondent, bob: Correspondent, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again, and the user is told."""
+    sick, well = written(desk, (amy, Place.TO)), written(desk, (bob, Place.TO))
+    files = seal(desk, sick, amy)
+    files.signature.unlink()
+    files.signature.mkdir()
+    seal(desk, well, bob)
+    leave(desk, sick, amy.key_id)
+    leave(desk, well, bob.key_id)
+    (mail,) = work(desk)
+    assert mail.zip_file.read_text() == f"copy {well}"
+    assert f"mail {sick} is not among the sent mail yet" in caplog.text
+    files.signature.rmdir()
+    files.signature.write_bytes(b"signature")
+    work(desk)
+    assert desk.outbox.one(sick).filed

@@ -64,6 +64,16 @@ def test_a_server_that_serves_again_is_well(hints: ServerHints) -> None:
     assert hints.order((B, A)) == [A, B]
 
 
+def test_a_way_has_failed_when_all_its_servers_have(hints: ServerHints, watch: Watch) -> None:
+    """Nobody waits as long for it then, until one is gone back to."""
+    hints.note_failed(A)
+    assert not hints.all_failed_lately((A, B))
+    hints.note_failed(B)
+    assert hints.all_failed_lately((A, B))
+    watch.now += GO_BACK_AFTER
+    assert not hints.all_failed_lately((A, B))
+
+
 def test_a_failure_of_the_future_is_no_hint(hints: ServerHints, watch: Watch) -> None:
     """The clock was wrong when it was noted."""
     hints.note_failed(A)

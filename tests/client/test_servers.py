@@ -50,10 +50,16 @@ class Desk:
 
     database: HomeDatabase
 
-    def servers(self, connecting: Connecting | None = None, head_start: float = 2.0) -> Servers:
+    def servers(
+        self,
+        connecting: Connecting | None = None,
+        head_start: float = 2.0,
+        hasty: float = 20.0,
+    ) -> Servers:
         """Return what dials for the user."""
         settings = replace(HOME, connecting=connecting) if connecting else HOME
-        return Servers(settings, {}, self.database, lambda: DATE, head_start=head_start)
+        times = {"head_start": head_start, "hasty": hasty}
+        return Servers(settings, {}, self.database, lambda: DATE, **times)
 
     def at_home(self, *group: ServerAddress, connecting: Connecting = DIRECTLY) -> Servers:
         """Return what dials for a user who has his account on these servers."""
@@ -221,6 +227,57 @@ def test_a_dead_onion_keeps_its_rank(identity: Identity, desk: Desk) -> None:
                     servers = desk.servers(Connecting(at, prefer=Network.TOR))
                     assert await reached(servers, real, ONION) == real
         assert [one.host for one in proxy.asked] == [ONION.host, ONION.host]
+
+    asyncio.run(scene())
+
+
+def test_a_way_that_hung_lately_is_not_waited_for_as_long(identity: Identity, desk: Desk) -> None:
+    """It is tried first all the same; it has its whole time when it is alone, or served again."""
+
+    async def scene() -> None:
+        async with serving(SmallServer(identity.context())) as (real, _):
+            proxy = SocksServer(pits={ONION.host})
+            async with proxy.serving() as at:
+                servers = desk.servers(Connecting(at, prefer=Network.TOR), hasty=SHORT)
+                servers.hints.note_failed(ONION)
+                async with asyncio.timeout(5):
+                    assert await reached(servers, real, ONION) == real
+            proxy.hosts, proxy.pits, proxy.far_off = (
+                {ONION.host: real.port},
+                (),
+                {ONION.host: 4 * SHORT},
+            )
+            async with proxy.serving() as at:
+                servers = desk.servers(Connecting(at, prefer=Network.TOR), hasty=SHORT)
+                assert await reached(servers, ONION) == ONION
+                assert await reached(servers, real, ONION) == ONION
+        assert [one.host for one in proxy.asked] == [ONION.host] * 3
+
+    asyncio.run(scene())
+
+
+def test_an_errand_whose_circuit_was_cut_is_begun_again_by_another_circuit(
+    identity: Identity, desk: Desk
+) -> None:
+    """Whoever can cut it is not to see the user come directly, as long as the onion is there."""
+    begun = []
+
+    async def errand(peer: Peer) -> None:
+        begun.append(peer.server.address)
+        if len(begun) == 1:
+            raise ConnectionLost(peer.server.address, "the circuit was cut")
+
+    async def scene() -> None:
+        async with serving(SmallServer(identity.context())) as (real, _):
+            proxy = SocksServer({ONION.host: real.port})
+            async with proxy.serving() as at:
+                ways = Connecting(at, prefer=Network.TOR)
+                await desk.at_home(real, ONION, connecting=ways).at_home(errand)
+                assert begun == [ONION, ONION]
+                proxy.hosts = {}
+                begun.clear()
+                await desk.at_home(real, ONION, connecting=ways).at_home(errand)
+                assert begun == [real, real]
 
     asyncio.run(scene())
 

@@ -1,8 +1,9 @@
 """Mail that is not what it should be: it waits for the user or a better day, and not for ever."""
 
 import asyncio
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -16,6 +17,7 @@ from tests.end_to_end.programs import PRICE, Server, User, free_port
 
 from sealmail_client import receiving
 from sealmail_client.desk import Desk, open_desk, utc_now
+from sealmail_client.inbox import ArrivingMessage
 from sealmail_client.keyring import Keyring
 from sealmail_client.letters import AckFile, Attachment, Forwarded, Letter
 from sealmail_client.message_zip import zip_chunks
@@ -29,6 +31,8 @@ MIB = 1024 * 1024
 LIFETIME = timedelta(days=10)
 # Of one block, which may be as large as what is taken unasked.
 FEW = 8 * MIB
+# A packet of ZIP that unpacks to nothing.
+BAD_ZIP = b"\xa3\x01\xff\xff\xff"
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +160,66 @@ def test_mail_is_kept_while_gpg_dies_of_it_and_given_up_at_last(
     assert number in [message.number for message in refused]
     assert not (bob.home / "incoming" / str(number)).exists()
     assert filed_of(bob, "Never") == []
+
+
+def test_what_does_not_open_is_tried_more_and_more_rarely(
+    bob: User, mallory: User, tools: Keyring, tmp_path: Path
+) -> None:
+    """Whatever the reason, it costs a prompt or much time; the user may ask for it by number."""
+
+    def arrives(subject: str) -> None:
+        letter = forged_letter(mallory, bob, subject)
+        leave(bob, seal(tools, bob, *sign(tools, mallory, letter), tmp_path))
+
+    def reason() -> str:
+        waiting = visits(bob).waiting
+        return "".join(one.reason for one in waiting if one.tries)
+
+    arrives("Of yesterday")
+    with ailing_gpg(tmp_path):
+        for _ in range(2):
+            assert "ended by signal 9" in reason()
+    arrives("Of today")
+    assert "ended by signal 9" in reason()
+    assert filed_of(bob, "Of yesterday") == []
+    assert len(visits(bob, timedelta(minutes=2)).filed) == 1
+    arrives("By number")
+    with ailing_gpg(tmp_path):
+        for _ in range(2):
+            visits(bob)
+        told = bob.does("fetch").output
+    (number,) = re.findall(r"`sealmail fetch (\d+)` tries at once", told)
+    (mail,) = filed_of(bob, "By number", number)
+    assert mail["signature"] == "valid"
+
+
+def test_what_gpg_gives_up_twice_while_it_is_well_is_refused(bob: User, tmp_path: Path) -> None:
+    """Of bad compressed data it says no more than when it is ill itself."""
+    leave(bob, BAD_ZIP)
+
+    def numbers(messages: Iterable[ArrivingMessage]) -> set[int]:
+        return {one.number for one in messages if "zlib" in one.reason}
+
+    waiting = numbers(visits(bob).waiting)
+    assert len(waiting) == 1
+    with ailing_gpg(tmp_path):
+        assert visits(bob, timedelta(minutes=2)).refused == ()
+    assert numbers(visits(bob, timedelta(minutes=4)).refused) == waiting
+
+
+def test_a_mail_with_a_secret_that_gpg_gives_up_is_filed_all_the_same(
+    bob: User, mallory: User, tools: Keyring, tmp_path: Path
+) -> None:
+    """It is not acknowledged, and the user is told."""
+    letter = forged_letter(mallory, bob, "Damaged within")
+    within = AckFile(bob.key_id, BAD_ZIP, sealed=True)
+    content, proof = sign(tools, mallory, replace(letter, ack_files=(within,)))
+    leave(bob, seal(tools, bob, content, proof, tmp_path))
+    assert any("zlib" in one.reason for one in visits(bob).waiting)
+    arrivals = visits(bob)
+    assert any(doubt.startswith("no acknowledgment for mail") for doubt in arrivals.doubts)
+    (mail,) = (m for m in bob.does("list", "--json").value if m["subject"] == "Damaged within")
+    assert mail["signature"] == "valid"
 
 
 def test_a_mail_that_is_open_is_not_given_up_for_its_acknowledgment(

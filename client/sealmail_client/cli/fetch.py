@@ -72,8 +72,8 @@ def fetch(
 ) -> None:
     """Fetch, open, verify, file and acknowledge new mail.
 
-    NUMBER takes mail that waits because it is large or underpaid. What waits in the outbox is
-    sent when its time has come, and the own key is published again when it is due.
+    NUMBER takes mail that waits because it is large or underpaid, or did not open. What waits in
+    the outbox is sent when its time has come, and the own key is published again when it is due.
     """
     order = _Order(everything, numbers, throttle, as_json)
     if watch is None:
@@ -210,4 +210,5 @@ def _described(message: ArrivingMessage) -> str:
         return f"{about}, stamped with {message.bits} bits only{token}; {takes}"
     if message.step is Step.LARGE:
         return f"{about}: {readable(message.reason)}; {takes}"
-    return f"{about}: {readable(message.reason)}"
+    at_once = f"; `sealmail fetch {number}` tries at once" if message.tries > 1 else ""
+    return f"{about}: {readable(message.reason)}{at_once}"
