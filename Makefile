@@ -160,6 +160,6 @@ $(STAMPS)/run: requirements/run.txt pyproject.toml hatch_build.py $(KERNEL) $(ST
 	@touch $@
 
 $(STAMPS)/test: requirements/test.txt $(STAMPS)/run
-	@echo "installing what testing needs"
+	@echo "installing Spark, and what testing needs"
 	@$(INSTALL) --require-hashes -r $<
 	@touch $@

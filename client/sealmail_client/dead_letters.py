@@ -46,7 +46,8 @@ MEANINGS = {
     "permission": Meaning("only somebody else may leave that there", way_out=_TELL),
     "forbidden": Meaning(
         "your home server never dials the network that his server is in",
-        way_out="`sealmail identity set --send direct` sends from here",
+        way_out="its operator may set allow_private_targets = true; or "
+        "`sealmail identity set --send direct --acknowledge direct` sends from here",
     ),
     "network": Meaning(
         "your home server has no way into the network that his server is in",

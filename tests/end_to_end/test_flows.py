@@ -83,8 +83,10 @@ def test_ctrl_c_leaves_a_mail_in_the_outbox_and_says_so(
     noise.write_bytes(secrets.token_bytes(64 * 1024))
     words = letter_to([bob], "Interrupted")
     before = len(alice.does("outbox", "--json").value)
+    # A suite that runs in the background was started with this signal ignored; a user is not.
+    awake = ("env", "--default-signal=INT")
     sending = subprocess.Popen(
-        alice.command(*words, "--attach", str(noise), "--throttle", "8"),
+        [*awake, *alice.command(*words, "--attach", str(noise), "--throttle", "8")],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

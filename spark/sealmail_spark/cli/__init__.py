@@ -8,9 +8,11 @@ def main() -> None:
     try:
         from sealmail_spark.cli.program import main as program
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("apsw", "click", "pyarrow", "pyspark"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("apsw", "click", "pandas", "py4j", "pyarrow", "pyspark"):
             raise
-        print(f"sealmail-audit: {error.name} is missing: install sealmail[spark]", file=sys.stderr)
+        way_out = "install sealmail[spark], or `make install-spark` in a checkout"
+        print(f"sealmail-audit: {missing} is missing: {way_out}", file=sys.stderr)
         sys.exit(2)
     from sealmail_spark.session import close_session
 
