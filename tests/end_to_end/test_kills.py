@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -67,6 +67,16 @@ def held(server: Server) -> Counter[str]:
         )
     own = (BlockType.KEY_ANNOUNCEMENT, BlockType.ADDRESS_CLAIM)
     return Counter({kind: number for kind, number in counted.items() if kind not in own})
+
+
+@pytest.fixture(autouse=True)
+def ways_of_before(alice: User, bob: User) -> Iterator[None]:
+    """Give others back the users whose mail goes another way here."""
+    homes = [Home(user.home) for user in (alice, bob)]
+    kept = [home.load() for home in homes]
+    yield
+    for home, settings in zip(homes, kept, strict=True):
+        home.save(replace(home.load(), send=settings.send, acknowledge=settings.acknowledge))
 
 
 @pytest.mark.parametrize(
