@@ -8,7 +8,9 @@ import click
 
 from sealmail_server.cli.common import ask, data_option, json_option, print_json
 
-_LOOK_SECONDS = 0.5
+# A short copy is soon over, and a long one needs no line every moment.
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 1.0
 _SYNC = "sync"
 
 
@@ -45,7 +47,7 @@ def pair(code: str | None, data: Path, address: str | None, as_json: bool) -> No
 
 def _follow(data: Path, as_json: bool) -> None:
     """Show how far the copying has got, until this server has nothing more to send."""
-    shown = ""
+    shown, pause = "", _FIRST_PAUSE
     while True:
         found = ask(data, do="pair status")
         waiting = sum(found["queued"].values())
@@ -55,7 +57,8 @@ def _follow(data: Path, as_json: bool) -> None:
         if line != shown:
             click.echo(line, err=True)
         shown = line
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_PAUSE)
     if as_json:
         print_json(found)
     else:
